@@ -1,0 +1,81 @@
+"""What a cost limit means.
+
+Inside ringfence a limit is a bound on the expected discounted cost from each state, as in the CPQ paper. People
+may give it in two other ways. All three describe the same steady cost c per step over a horizon of H steps:
+
+    per step     c
+    per episode  c H
+    discounted   c (1 - discount^H) / (1 - discount)      (c / (1 - discount) when H is infinite)
+
+The conversion happens here and nowhere else.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from ringfence.errors import InvalidSetting
+
+LimitKind = Literal["discounted", "episode", "step"]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A cost limit: `discounted` is what the algorithms see; `per_step` and `per_episode` say it in other words.
+
+    >>> limit = Limit.of(300, "episode", discount=0.99, horizon=1000)
+    >>> round(limit.discounted, 2), round(limit.per_step, 2), round(limit.per_episode)
+    (30.0, 0.3, 300)
+    """
+
+    discounted: float
+    discount: float = 0.99
+    horizon: float = math.inf
+
+    def __post_init__(self) -> None:
+        if not 0 < self.discount < 1:
+            raise InvalidSetting(f"discount must lie strictly between 0 and 1, not {self.discount}")
+        if not self.horizon > 0:
+            raise InvalidSetting(f"horizon must be a positive number of steps, not {self.horizon}")
+        if not (math.isfinite(self.discounted) and self.discounted >= 0):
+            raise InvalidSetting(f"limit must be a finite cost of at least 0, not {self.discounted}")
+
+    @classmethod
+    def of(
+        cls,
+        value: float,
+        kind: LimitKind = "discounted",
+        *,
+        discount: float = 0.99,
+        horizon: float = math.inf,
+    ) -> "Limit":
+        """A limit given as a discounted sum, per episode (needs the horizon) or per step."""
+        if kind not in ("discounted", "episode", "step"):
+            raise InvalidSetting(f"limit kind must be 'discounted', 'episode' or 'step', not {kind!r}")
+        if kind == "episode" and math.isinf(horizon):
+            raise InvalidSetting("a limit per episode needs the episode's horizon in steps")
+        steps = cls(0.0, discount, horizon).discounted_steps
+        scale = {"discounted": 1.0, "step": steps, "episode": steps / horizon}[kind]
+        return cls(value * scale, discount, horizon)
+
+    @property
+    def discounted_steps(self) -> float:
+        """The discounted number of steps in the horizon: what a cost of 1 per step adds up to."""
+        return float((1.0 - self.discount**self.horizon) / (1.0 - self.discount))
+
+    @property
+    def per_step(self) -> float:
+        return self.discounted / self.discounted_steps
+
+    @property
+    def per_episode(self) -> float:
+        """Infinite when the horizon is."""
+        return self.per_step * self.horizon if self.discounted else 0.0
+
+    def __str__(self) -> str:
+        episode = (
+            f"{self.per_episode:.4g} per episode of {self.horizon:.0f} steps"
+            if math.isfinite(self.horizon)
+            else "unbounded per episode (no horizon known)"
+        )
+        return f"{self.discounted:.4g} discounted (at {self.discount:g}) = {self.per_step:.4g} per step = {episode}"

@@ -1,0 +1,200 @@
+"""The networks every method is built from.
+
+All of them take whole batches (leading axes are free) and multiply once per layer: one large matrix product is
+what the hardware does best. Inside ringfence observations are normalised and actions lie in [-1, 1]; `Policy`
+translates from and to the person's own units.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
+HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+
+Tree = TypeVar("Tree")
+
+
+class Linear(eqx.Module):
+    """x W + b, with the weights drawn uniformly from +-1/sqrt(inputs)."""
+
+    weight: Float[Array, "inputs outputs"]
+    bias: Float[Array, " outputs"]
+
+    def __init__(self, inputs: int, outputs: int, *, key: PRNGKeyArray):
+        weight_key, bias_key = jax.random.split(key)
+        bound = 1.0 / math.sqrt(inputs)
+        self.weight = jax.random.uniform(weight_key, (inputs, outputs), minval=-bound, maxval=bound)
+        self.bias = jax.random.uniform(bias_key, (outputs,), minval=-bound, maxval=bound)
+
+    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+        return x @ self.weight + self.bias
+
+
+def layer_norm(x: Float[Array, "*batch features"]) -> Float[Array, "*batch features"]:
+    """Zero mean and unit variance over the features; the layer that follows can rescale, so nothing is learned here."""
+    centred = x - x.mean(-1, keepdims=True)
+    return centred * jax.lax.rsqrt(jnp.mean(centred**2, -1, keepdims=True) + 1e-5)
+
+
+class MLP(eqx.Module):
+    """Linear layers with ReLU between them, optionally with LayerNorm before each ReLU."""
+
+    layers: tuple[Linear, ...]
+    normalise: bool = eqx.field(static=True)
+
+    def __init__(
+        self, inputs: int, outputs: int, hidden: Sequence[int], *, normalise: bool = False, key: PRNGKeyArray
+    ):
+        sizes = [inputs, *hidden, outputs]
+        keys = jax.random.split(key, len(sizes) - 1)
+        self.layers = tuple(Linear(m, n, key=k) for m, n, k in zip(sizes[:-1], sizes[1:], keys, strict=True))
+        self.normalise = normalise
+
+    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+        return self.after_first(self.layers[0](x))
+
+    def after_first(self, x: Float[Array, "*batch features"]) -> Float[Array, "*batch outputs"]:
+        """The rest of the network, given the first layer's output."""
+        for layer in self.layers[1:]:
+            x = layer(jax.nn.relu(layer_norm(x) if self.normalise else x))
+        return x
+
+
+class Critic(eqx.Module):
+    """Q(s, a): one number per pair."""
+
+    mlp: MLP
+
+    def __init__(
+        self,
+        observation_dim: int,
+        action_dim: int,
+        hidden: Sequence[int],
+        *,
+        normalise: bool = False,
+        key: PRNGKeyArray,
+    ):
+        self.mlp = MLP(observation_dim + action_dim, 1, hidden, normalise=normalise, key=key)
+
+    def __call__(
+        self, observations: Float[Array, "*batch obs"], actions: Float[Array, "*batch act"]
+    ) -> Float[Array, "*batch"]:
+        return self.mlp(jnp.concatenate([observations, actions], -1))[..., 0]
+
+
+class Gaussian(NamedTuple):
+    """A diagonal Gaussian."""
+
+    mean: Float[Array, "*batch dim"]
+    log_std: Float[Array, "*batch dim"]
+
+    @property
+    def std(self) -> Float[Array, "*batch dim"]:
+        return jnp.exp(self.log_std)
+
+    def log_prob(self, x: Float[Array, "*batch dim"]) -> Float[Array, "*batch"]:
+        z = (x - self.mean) * jnp.exp(-self.log_std)
+        return jnp.sum(-0.5 * z**2 - self.log_std - HALF_LOG_TWO_PI, -1)
+
+    def kl_to_standard(self) -> Float[Array, "*batch"]:
+        """KL(N(mean, std^2) || N(0, 1)), a sum over dimensions."""
+        return 0.5 * jnp.sum(self.mean**2 + jnp.exp(2.0 * self.log_std) - 1.0 - 2.0 * self.log_std, -1)
+
+
+def tanh_log_det(u: Float[Array, "*batch dim"]) -> Float[Array, "*batch"]:
+    """log |d tanh(u) / du|, summed over dimensions, in the form that does not lose precision for large |u|."""
+    return jnp.sum(2.0 * (math.log(2.0) - u - jax.nn.softplus(-2.0 * u)), -1)
+
+
+class TanhGaussianActor(eqx.Module):
+    """A stochastic policy: a = tanh(u), u ~ N(mean(s), std(s)^2). The executed action is a, never u."""
+
+    mlp: MLP
+
+    def __init__(self, observation_dim: int, action_dim: int, hidden: Sequence[int], *, key: PRNGKeyArray):
+        self.mlp = MLP(observation_dim, 2 * action_dim, hidden, key=key)
+
+    def __call__(self, observations: Float[Array, "*batch obs"]) -> Gaussian:
+        """The Gaussian before the squash."""
+        mean, log_std = jnp.split(self.mlp(observations), 2, -1)
+        return Gaussian(mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
+
+    def mode(self, observations: Float[Array, "*batch obs"]) -> Float[Array, "*batch act"]:
+        """The deterministic action, tanh(mean)."""
+        return jnp.tanh(self(observations).mean)
+
+
+def sample_tanh(
+    gaussian: Gaussian, key: PRNGKeyArray, count: tuple[int, ...] = ()
+) -> tuple[Float[Array, "*count batch act"], Float[Array, "*count batch"]]:
+    """Draw actions by reparametrisation, with their log-probabilities under the squashed distribution."""
+    noise = jax.random.normal(key, count + gaussian.mean.shape)
+    u = gaussian.mean + gaussian.std * noise
+    log_prob = jnp.sum(-0.5 * noise**2 - gaussian.log_std - HALF_LOG_TWO_PI, -1) - tanh_log_det(u)
+    return jnp.tanh(u), log_prob
+
+
+def tanh_log_prob(gaussian: Gaussian, actions: Float[Array, "*batch act"]) -> Float[Array, "*batch"]:
+    """log pi(a | s) of given actions; those at the very edge of [-1, 1] are moved in by 1e-6 to stay finite."""
+    inside = jnp.clip(actions, -1.0 + 1e-6, 1.0 - 1e-6)
+    u = jnp.arctanh(inside)
+    return gaussian.log_prob(u) - tanh_log_det(u)
+
+
+class CVAE(eqx.Module):
+    """A conditional variational autoencoder of the logged actions: z ~ q(z | s, a), a ~ p(a | s, z), z ~ N(0, 1)."""
+
+    encoder: MLP
+    decoder: MLP
+
+    def __init__(
+        self,
+        observation_dim: int,
+        action_dim: int,
+        latent_dim: int,
+        hidden: Sequence[int],
+        *,
+        key: PRNGKeyArray,
+    ):
+        encoder_key, decoder_key = jax.random.split(key)
+        self.encoder = MLP(observation_dim + action_dim, 2 * latent_dim, hidden, key=encoder_key)
+        self.decoder = MLP(observation_dim + latent_dim, action_dim, hidden, key=decoder_key)
+
+    def encode(
+        self, observations: Float[Array, "*batch obs"], actions: Float[Array, "*batch act"]
+    ) -> Gaussian:
+        """q(z | s, a)."""
+        return self._latent(self.encoder(jnp.concatenate([observations, actions], -1)))
+
+    def encode_many(
+        self, observations: Float[Array, "batch obs"], actions: Float[Array, "n batch act"]
+    ) -> Gaussian:
+        """q(z | s, a) for n actions of each state. The first layer is linear, so the state's share of it is computed
+        once instead of n times."""
+        first = self.encoder.layers[0]
+        split = observations.shape[-1]
+        shared = observations @ first.weight[:split] + first.bias
+        return self._latent(self.encoder.after_first(shared + actions @ first.weight[split:]))
+
+    def decode(
+        self, observations: Float[Array, "*batch obs"], latents: Float[Array, "*batch latent"]
+    ) -> Float[Array, "*batch act"]:
+        """The mean of p(a | s, z), in [-1, 1]."""
+        return jnp.tanh(self.decoder(jnp.concatenate([observations, latents], -1)))
+
+    @staticmethod
+    def _latent(output: Float[Array, "*batch twice"]) -> Gaussian:
+        mean, log_std = jnp.split(output, 2, -1)
+        return Gaussian(mean, jnp.clip(log_std, -8.0, 4.0))
+
+
+def polyak(target: Tree, online: Tree, tau: float) -> Tree:
+    """target <- tau online + (1 - tau) target, for every parameter."""
+    moved: Tree = jax.tree.map(lambda t, o: tau * o + (1.0 - tau) * t, target, online)
+    return moved
