@@ -1,0 +1,43 @@
+# Every target builds .venv by itself from pyproject.toml and constraints.txt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# One XLA thread per worker: two test processes share the machine without slowing each other.
+PYTEST := XLA_FLAGS="$(XLA_FLAGS) --xla_cpu_multi_thread_eigen=false" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+.PHONY: help venv demo test quick lint bench clean
+
+help:
+	@echo "make demo   learn a safe policy from a log and look at it (about ten minutes)"
+	@echo "make test   lint, types and every test (under ten minutes)"
+	@echo "make quick  the fast tests only (under a minute)"
+	@echo "make bench  measure speed and memory"
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("ringfence needs Python 3.11 or newer; try make PYTHON=python3.11") if sys.version_info < (3, 11) else None'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[mujoco,minari,tensorboard,dev]"
+	touch $(READY)
+
+venv: $(READY)
+
+lint: $(READY)
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+
+test: lint
+	$(PYTEST)
+
+quick: $(READY)
+	$(PYTEST) -m "not slow"
+
+demo: $(READY)
+	$(BIN)/ringfence demo --out demo
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks.run
+
+clean:
+	rm -rf $(VENV) demo build dist
