@@ -1,0 +1,6 @@
+"""Policy files: what a trained policy needs to run anywhere, with NumPy and safetensors alone."""
+
+from ringfence.deploy.actors import ACTORS, RowNoise, mlp_forward, mlp_tensors
+from ringfence.deploy.policy import Policy
+
+__all__ = ["ACTORS", "Policy", "RowNoise", "mlp_forward", "mlp_tensors"]

@@ -1,0 +1,111 @@
+"""Episodes of a policy in a task, the one stepping loop behind evaluation and data collection.
+
+An episode depends on its seed alone: the environment is reset with it, and a sampled policy draws its noise from a
+generator made from it. How many episodes run side by side only changes how long they take.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from ringfence.deploy import Policy, RowNoise
+from ringfence.errors import NonFiniteValue, WrongShape
+
+Controller = Policy | Callable[[Float[np.ndarray, "batch obs"]], Any]
+"""A `Policy`, or any function from a batch of observations to a batch of actions."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """What happened, step by step; `observations` has one row more than the rest."""
+
+    observations: Float[np.ndarray, "steps+1 obs"]
+    actions: Float[np.ndarray, "steps act"]  # as executed: inside the bounds
+    rewards: Float[np.ndarray, " steps"]
+    costs: Float[np.ndarray, " steps"]
+    terminated: bool
+    truncated: bool
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+
+def discounted_sum(values: Float[np.ndarray, " steps"], discount: float) -> float:
+    """sum_t discount^t values_t."""
+    return float(np.sum(values * discount ** np.arange(len(values))))
+
+
+class _Slot:
+    """An environment and the episode that is running in it."""
+
+    def __init__(self, env: Any):
+        self.env = env
+
+    def start(self, number: int, seed: int) -> None:
+        self.number = number
+        self.observations = [np.asarray(self.env.reset(seed=seed)[0], np.float32)]
+        self.noise = np.random.default_rng([seed, 1])  # apart from the environment's own stream, seeded with `seed`
+        self.actions: list[np.ndarray] = []
+        self.rewards: list[float] = []
+        self.costs: list[float] = []
+
+    def step(self, action: np.ndarray) -> Episode | None:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.observations.append(np.asarray(observation, np.float32))
+        self.actions.append(action)
+        self.rewards.append(float(reward))
+        self.costs.append(float(info["cost"]))
+        if not (terminated or truncated):
+            return None
+        return Episode(
+            np.stack(self.observations),
+            np.stack(self.actions),
+            np.array(self.rewards, np.float64),
+            np.array(self.costs, np.float64),
+            bool(terminated),
+            bool(truncated),
+        )
+
+
+def run_episodes(
+    controller: Controller, envs: Sequence[Any], seeds: Iterable[int], *, deterministic: bool = True
+) -> Iterator[tuple[int, Episode]]:
+    """Run one episode per seed, all environments in step with one batched call of the policy, and yield
+    (position of the seed, episode) as they end."""
+    waiting = iter(enumerate(seeds))
+    running = [_Slot(env) for env in envs]
+    for slot, (number, seed) in zip(running, itertools.islice(waiting, len(running)), strict=False):
+        slot.start(number, seed)
+    running = [slot for slot in running if hasattr(slot, "number")]
+    while running:
+        actions = act(controller, running, deterministic)
+        for slot, action in zip(list(running), actions, strict=True):
+            if episode := slot.step(action):
+                yield slot.number, episode
+                if following := next(waiting, None):
+                    slot.start(*following)
+                else:
+                    running.remove(slot)
+
+
+def act(controller: Controller, slots: Sequence[_Slot], deterministic: bool) -> Float[np.ndarray, "batch act"]:
+    """The executed actions: the policy's, cut off at the environment's bounds."""
+    observations = np.stack([slot.observations[-1] for slot in slots])
+    if isinstance(controller, Policy):
+        noise = None if deterministic else RowNoise([slot.noise for slot in slots])
+        actions = controller(observations, deterministic=deterministic, rng=noise)
+    else:
+        actions = np.asarray(controller(observations), np.float32)
+    space = slots[0].env.action_space
+    if actions.shape != (len(slots), *space.shape):
+        raise WrongShape(
+            f"the task takes actions of shape {(len(slots), *space.shape)}, the policy gave {actions.shape}"
+        )
+    if not np.isfinite(actions).all():
+        raise NonFiniteValue("the policy gave an action that is not finite")
+    clipped: np.ndarray = np.clip(actions, space.low, space.high)
+    return clipped

@@ -1,0 +1,153 @@
+"""How good and how safe a policy is in its task: return and cost over whole episodes."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ringfence import tasks
+from ringfence.errors import InvalidSetting, MissingExtra, WrongShape
+from ringfence.evaluation.episodes import Controller, Episode, discounted_sum, run_episodes
+from ringfence.evaluation.report import Evaluation
+
+
+class Evaluator:
+    """Evaluates policies in one task and keeps its environments between calls.
+
+    `task` is a name, a `Task`, or a function that makes an environment reporting `info["cost"]`.
+    """
+
+    def __init__(self, task: str | tasks.Task | Callable[[], Any], *, parallel: int = 10):
+        if parallel < 1:
+            raise InvalidSetting(f"parallel must be at least 1, not {parallel}")
+        if isinstance(task, str | tasks.Task):
+            found = tasks.find(task)
+            self.name, self.limit, self.discount = found.name, found.limit, found.discount
+            self._make: Callable[[], Any] = lambda: tasks.make(found)
+        else:
+            self.name, self.limit, self.discount = getattr(task, "__name__", "task"), None, 0.99
+            self._make = task
+        self.parallel = parallel
+        self._envs: list[Any] = []
+
+    def envs(self, count: int) -> list[Any]:
+        self._envs += [self._make() for _ in range(count - len(self._envs))]
+        return self._envs[:count]
+
+    def episodes(
+        self, policy: Controller, count: int = 10, *, seed: int = 0, deterministic: bool = True
+    ) -> list[Episode]:
+        """Episode i is seeded with `seed + i`; the result is the same for any `parallel`."""
+        if count < 1:
+            raise InvalidSetting(f"episodes must be at least 1, not {count}")
+        envs = self.envs(min(self.parallel, count))
+        _require_match(policy, envs[0], self.name)
+        seeds = range(seed, seed + count)
+        numbered = dict(run_episodes(policy, envs, seeds, deterministic=deterministic))
+        return [numbered[i] for i in range(count)]
+
+    def __call__(
+        self,
+        policy: Controller,
+        episodes: int = 10,
+        *,
+        seed: int = 0,
+        limit: float | None = None,
+        discount: float | None = None,
+        deterministic: bool = True,
+        record: bool = False,
+    ) -> Evaluation:
+        ran = self.episodes(policy, episodes, seed=seed, deterministic=deterministic)
+        discount = self.discount if discount is None else discount
+        return Evaluation(
+            task=self.name,
+            returns=np.array([e.rewards.sum() for e in ran]),
+            discounted_returns=np.array([discounted_sum(e.rewards, discount) for e in ran]),
+            costs=np.array([e.costs.sum() for e in ran]),
+            discounted_costs=np.array([discounted_sum(e.costs, discount) for e in ran]),
+            lengths=np.array([len(e) for e in ran]),
+            limit=self.limit if limit is None else limit,
+            discount=discount,
+            seed=seed,
+            deterministic=deterministic,
+            episodes=ran if record else None,
+        )
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()
+        self._envs = []
+
+
+@lru_cache(maxsize=4)
+def _shared_evaluator(task: str | tasks.Task | Callable[[], Any], parallel: int) -> Evaluator:
+    return Evaluator(task, parallel=parallel)
+
+
+def evaluate(
+    policy: Controller,
+    task: str | tasks.Task | Callable[[], Any],
+    *,
+    episodes: int = 10,
+    seed: int = 0,
+    limit: float | None = None,
+    discount: float | None = None,
+    deterministic: bool = True,
+    parallel: int = 10,
+    record: bool = False,
+) -> Evaluation:
+    """Run exactly `episodes` episodes, the i-th seeded with `seed + i`, `parallel` of them side by side.
+
+    `policy` is a `Policy` or any function from a batch of observations to a batch of actions. Limit (a bound on the
+    discounted cost) and discount default to the task's. `record=True` keeps the episodes themselves.
+
+    >>> import numpy as np
+    >>> result = evaluate(lambda observations: np.zeros((len(observations), 3)), "hopper-torque", episodes=2)
+    >>> result.costs
+    array([0., 0.])
+    """
+    evaluator = _shared_evaluator(task, parallel)
+    return evaluator(
+        policy, episodes, seed=seed, limit=limit, discount=discount, deterministic=deterministic, record=record
+    )
+
+
+def _require_match(policy: Controller, env: Any, task: str) -> None:
+    """A policy of another robot should be told apart before the first step, not by a shape error inside it."""
+    wanted = getattr(policy, "observation_dim", None), getattr(policy, "action_dim", None)
+    offered = env.observation_space.shape[0], env.action_space.shape[0]
+    if wanted != (None, None) and wanted != offered:
+        raise WrongShape(
+            f"the policy takes {wanted[0]} observations and gives {wanted[1]} actions, {task} has {offered[0]} and "
+            f"{offered[1]}: it was trained for another task"
+        )
+
+
+def record_video(
+    policy: Controller, task: str | tasks.Task, path: str | Path, *, seed: int = 0, fps: int | None = None
+) -> Path:
+    """One deterministic episode as a video (.mp4, .gif); needs imageio and a MuJoCo that can render off screen."""
+    try:
+        import imageio
+    except ImportError as error:
+        raise MissingExtra("a video needs imageio: pip install 'ringfence[mujoco]'") from error
+    try:
+        env = tasks.make(task, render_mode="rgb_array")
+        env.reset(seed=seed)
+        env.render()
+    except Exception as error:  # the renderer fails in as many ways as there are graphics drivers
+        raise MissingExtra(
+            f"MuJoCo cannot render here ({error}); set MUJOCO_GL=egl or MUJOCO_GL=osmesa and install its library"
+        ) from error
+    frames: list[Any] = []
+
+    def filmed(observations: np.ndarray) -> np.ndarray:
+        frames.append(env.render())
+        return np.asarray(policy(observations))
+
+    list(run_episodes(filmed, [env], [seed]))
+    imageio.mimsave(path, frames, fps=fps or env.metadata.get("render_fps", 30))
+    env.close()
+    return Path(path)

@@ -1,0 +1,32 @@
+"""The built-in tasks: which environment, which cost, which limit."""
+
+from dataclasses import dataclass
+
+from ringfence.tasks.costs import Cost
+
+
+@dataclass(frozen=True)
+class Task:
+    """An environment with a cost and a limit.
+
+    `limit` bounds the discounted cost; `horizon` is the number of steps after which an episode is cut off (None: as
+    the environment is registered); `cost` is "mean" or "sum" (torque over joints), a function, or None when the
+    environment reports `info["cost"]` itself.
+    """
+
+    name: str
+    env_id: str
+    limit: float | None = 30.0
+    discount: float = 0.99
+    horizon: int | None = 1000
+    cost: Cost = "mean"
+
+
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        Task("hopper-torque", "Hopper-v5"),
+        Task("halfcheetah-torque", "HalfCheetah-v5"),
+        Task("walker2d-torque", "Walker2d-v5"),
+    )
+}

@@ -1,0 +1,189 @@
+"""Policy files run anywhere and never give a wrong policy."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ringfence import networks
+from ringfence.deploy import ACTORS, Policy, RowNoise, actors, mlp_forward, mlp_tensors
+from ringfence.errors import (
+    ForeignPolicy,
+    InvalidSetting,
+    NonFiniteValue,
+    RingfenceError,
+    UnknownName,
+    WouldOverwrite,
+    WrongShape,
+)
+
+LOW, HIGH = np.array([-1.0, 0.0]), np.array([1.0, 4.0])
+
+
+@pytest.fixture
+def actor():
+    return networks.TanhGaussianActor(3, 2, (16, 16), key=jax.random.key(0))
+
+
+@pytest.fixture
+def policy(actor):
+    return Policy(
+        "tanh-gaussian", mlp_tensors("actor", actor.mlp), [1.0, 2.0, 3.0], [1.0, 2.0, 4.0], LOW, HIGH, {"limit": 30.0}
+    )
+
+
+@pytest.fixture
+def observations():
+    return np.random.default_rng(0).normal(1.0, 2.0, (40, 3)).astype(np.float32)
+
+
+def by_jax(actor, observations):
+    normalised = (observations - jnp.array([1.0, 2.0, 3.0])) / jnp.array([1.0, 2.0, 4.0])
+    return actor(normalised)
+
+
+def test_the_deterministic_action_is_the_jax_actors(actor, policy, observations):
+    squashed = jnp.tanh(by_jax(actor, observations).mean)
+    expected = LOW + (squashed + 1) / 2 * (HIGH - LOW)
+    np.testing.assert_allclose(policy(observations), expected, atol=1e-5)
+
+
+def test_a_sampled_action_follows_the_jax_actors_distribution(actor, policy, observations):
+    gaussian = by_jax(actor, observations)
+    noise = np.random.default_rng(7).standard_normal((40, 2))
+    expected = LOW + (jnp.tanh(gaussian.mean + gaussian.std * noise) + 1) / 2 * (HIGH - LOW)
+    sampled = policy(observations, deterministic=False, rng=np.random.default_rng(7))
+    np.testing.assert_allclose(sampled, expected, atol=1e-5)
+
+
+def test_the_range_of_log_std_is_that_of_the_networks():
+    assert (actors.LOG_STD_MIN, actors.LOG_STD_MAX) == (networks.LOG_STD_MIN, networks.LOG_STD_MAX)
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_an_mlp_gives_the_same_outputs_in_numpy(normalise, observations):
+    mlp = networks.MLP(3, 5, (16, 8), normalise=normalise, key=jax.random.key(1))
+    ours = mlp_forward(mlp_tensors("q", mlp), "q", observations, layer_norm=normalise)
+    np.testing.assert_allclose(ours, mlp(jnp.asarray(observations)), atol=1e-5)
+
+
+def test_a_clipped_gaussian_adds_its_noise_and_is_cut_off_at_the_bounds():
+    tensors = {"actor.0.weight": np.array([[0.5, 2.0]]), "actor.0.bias": np.zeros(2), "log_std": np.log([0.1, 0.2])}
+    policy = Policy("clipped-gaussian", tensors, [0.0], [1.0], [-1, -1], [1, 1])
+    np.testing.assert_allclose(policy([1.0]), [0.5, 1.0])
+    noise = np.random.default_rng(3).standard_normal((1, 2))[0]
+    expected = np.clip([0.5 + 0.1 * noise[0], 2.0 + 0.2 * noise[1]], -1, 1)
+    np.testing.assert_allclose(policy([1.0], deterministic=False, rng=np.random.default_rng(3)), expected, rtol=1e-6)
+
+
+def test_an_observation_has_the_same_action_in_any_batch(policy, observations):
+    whole = policy(observations)
+    np.testing.assert_array_equal(np.stack([policy(row) for row in observations]), whole)
+    np.testing.assert_array_equal(np.concatenate([policy(observations[:7]), policy(observations[7:])]), whole)
+
+
+def test_noise_by_rows_does_not_depend_on_the_neighbours(policy, observations):
+    def sample(rows):
+        noise = RowNoise([np.random.default_rng(row) for row in rows])
+        return policy(observations[rows], deterministic=False, rng=noise)
+
+    np.testing.assert_array_equal(sample([4, 9, 2])[1], sample([9])[0])
+
+
+def test_saving_and_loading_changes_nothing(policy, observations, tmp_path):
+    loaded = Policy.load(policy.save(tmp_path / "policy.safetensors"))
+    np.testing.assert_array_equal(loaded(observations), policy(observations))
+    assert loaded.metadata == {"limit": 30.0}
+    assert loaded.checksum == policy.checksum
+    assert [path.name for path in tmp_path.iterdir()] == ["policy.safetensors"]
+
+
+def test_nothing_is_overwritten_without_asking(policy, tmp_path):
+    path = tmp_path / "policy.safetensors"
+    path.write_text("precious")
+    with pytest.raises(WouldOverwrite, match="exists already"):
+        policy.save(path)
+    assert path.read_text() == "precious"
+    policy.save(path, overwrite=True)
+    Policy.load(path)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_damage_at_any_byte_is_detected_or_harmless(data, tmp_path_factory):
+    mlp = networks.MLP(3, 4, (4,), key=jax.random.key(0))
+    policy = Policy("tanh-gaussian", mlp_tensors("actor", mlp), [0] * 3, [1] * 3, [-1] * 2, [1] * 2, {"limit": 30})
+    content = bytearray(policy.to_bytes())
+    at = data.draw(st.integers(0, len(content) - 1))
+    content[at] ^= data.draw(st.integers(1, 255))
+    path = tmp_path_factory.getbasetemp() / "damaged.safetensors"
+    path.write_bytes(bytes(content))
+    try:
+        loaded = Policy.load(path)
+    except ForeignPolicy:
+        return
+    np.testing.assert_array_equal(loaded(np.ones(3)), policy(np.ones(3)))
+    assert loaded.metadata == policy.metadata
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.1, 0.5, 0.99])
+def test_a_truncated_file_is_detected(policy, tmp_path, keep):
+    content = policy.to_bytes()
+    (tmp_path / "cut").write_bytes(content[: int(keep * len(content))])
+    with pytest.raises(ForeignPolicy):
+        Policy.load(tmp_path / "cut")
+
+
+def test_a_foreign_file_and_a_missing_one_are_told_apart(tmp_path):
+    from safetensors.numpy import save_file
+
+    save_file({"x": np.zeros(3, np.float32)}, tmp_path / "other.safetensors")
+    (tmp_path / "text").write_text("not a policy at all, but long enough to have a header")
+    with pytest.raises(ForeignPolicy, match="not a ringfence policy"):
+        Policy.load(tmp_path / "other.safetensors")
+    with pytest.raises(ForeignPolicy, match="not a ringfence policy"):
+        Policy.load(tmp_path / "text")
+    with pytest.raises(ForeignPolicy, match="there is no policy file"):
+        Policy.load(tmp_path / "nothing")
+
+
+def test_a_kind_that_this_version_does_not_know_is_named(policy, tmp_path, monkeypatch):
+    monkeypatch.setitem(ACTORS, "future", ACTORS["tanh-gaussian"])
+    policy.kind = "future"
+    policy.save(tmp_path / "policy")
+    monkeypatch.delitem(ACTORS, "future")
+    with pytest.raises(ForeignPolicy, match="kind 'future'"):
+        Policy.load(tmp_path / "policy")
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (4,), (5, 2), (2, 2, 3)])
+def test_observations_of_the_wrong_shape_are_refused(policy, shape):
+    with pytest.raises(WrongShape, match=r"shape \(3,\) or \(batch, 3\)"):
+        policy(np.zeros(shape))
+
+
+def test_an_observation_that_is_not_finite_is_named(policy):
+    observations = np.zeros((4, 3))
+    observations[2, 1] = np.nan
+    with pytest.raises(NonFiniteValue, match=r"observation\[2, 1\] is nan"):
+        policy(observations)
+
+
+def test_settings_that_make_no_sense_are_refused(policy):
+    with pytest.raises(UnknownName, match="tanh-gaussian"):
+        Policy("magic", {}, [0], [1], [-1], [1])
+    for mean, std, low, high in (([0], [0], [-1], [1]), ([0, 0], [1], [-1], [1]), ([0], [1], [1], [1])):
+        with pytest.raises(InvalidSetting):
+            Policy("tanh-gaussian", {}, mean, std, low, high)
+    with pytest.raises(RingfenceError, match="metadata must be JSON"):
+        Policy("tanh-gaussian", {}, [0], [1], [-1], [1], {"x": np.zeros(2)}).to_bytes()
+
+
+def test_a_policy_runs_without_jax():
+    code = "import sys; sys.modules['jax'] = None; import ringfence.deploy"
+    subprocess.run([sys.executable, "-c", code], check=True)
