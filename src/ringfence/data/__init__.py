@@ -1,7 +1,19 @@
 """A file becomes one validated `Dataset`; what is in it, and how safe it is."""
 
+from ringfence.data.columnmapping import ColumnMapping
 from ringfence.data.dataset import CostFunction, Dataset
 from ringfence.data.episodes import EpisodeTable, episode_table
 from ringfence.data.normaliser import Normaliser
+from ringfence.data.readers import load_file
+from ringfence.data.writers import save
 
-__all__ = ["CostFunction", "Dataset", "EpisodeTable", "Normaliser", "episode_table"]
+__all__ = [
+    "ColumnMapping",
+    "CostFunction",
+    "Dataset",
+    "EpisodeTable",
+    "Normaliser",
+    "episode_table",
+    "load_file",
+    "save",
+]

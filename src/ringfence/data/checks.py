@@ -53,9 +53,7 @@ def matrix(column: str, values: ArrayLike, labels: Labels) -> NDArray[np.float32
     array = _as_numbers(column, values, labels)
     if array.ndim != 2 or array.shape[1] == 0:
         hint = "; give one number as values.reshape(-1, 1)" if array.ndim == 1 else ""
-        raise WrongShape(
-            f"{column_label(column, labels)} has shape {array.shape}; needed: (rows, dimensions){hint}"
-        )
+        raise WrongShape(f"{column_label(column, labels)} has shape {array.shape}; needed: (rows, dimensions){hint}")
     return _finite_float32(column, array, labels)
 
 
@@ -184,9 +182,7 @@ def _one_per_row(column: str, array: NDArray[Any], labels: Labels) -> NDArray[An
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
-        raise WrongShape(
-            f"{column_label(column, labels)} has shape {array.shape}; needed: (rows,), one value per step"
-        )
+        raise WrongShape(f"{column_label(column, labels)} has shape {array.shape}; needed: (rows,), one value per step")
     return array
 
 

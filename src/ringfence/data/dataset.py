@@ -1,6 +1,5 @@
 """One log in memory: validated once, never changed afterwards."""
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,20 +17,13 @@ from ringfence.data.episodes import (
     truncations_from_episode_column,
 )
 from ringfence.data.normaliser import Normaliser
+from ringfence.data.rawlog import columns_digest
 from ringfence.errors import EmptyData, InvalidSetting, MissingColumns, NoEpisodeEnds, WrongShape
 
 CostFunction = Callable[[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]], ArrayLike]
 """costs of shape (rows,) from observations, actions and next observations."""
 
-ROW_COLUMNS = (
-    "observations",
-    "actions",
-    "rewards",
-    "costs",
-    "next_observations",
-    "terminations",
-    "truncations",
-)
+ROW_COLUMNS = ("observations", "actions", "rewards", "costs", "next_observations", "terminations", "truncations")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,9 +44,7 @@ class Dataset:
     truncations: NDArray[np.bool_]  # (rows,)
     action_low: NDArray[np.float32]  # (act,)
     action_high: NDArray[np.float32]  # (act,)
-    source: NDArray[np.int32] | None = (
-        None  # (rows,): which behaviour wrote the row, an index of source_names
-    )
+    source: NDArray[np.int32] | None = None  # (rows,): which behaviour wrote the row, an index of source_names
     source_names: tuple[str, ...] = ()
     name: str = "log"
     notes: tuple[str, ...] = ()  # what reading did that a person should know
@@ -190,14 +180,8 @@ class Dataset:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of what is learned from: the rows and the action bounds, whatever file they came from."""
-        digest = hashlib.sha256()
-        for column in (*ROW_COLUMNS, "action_low", "action_high"):
-            array = getattr(self, column)
-            digest.update(f"{column} {array.shape} ".encode())
-            for block in checks.blocks(len(array)):
-                part = array[block]
-                digest.update(part.astype(part.dtype.newbyteorder("<"), copy=False).data)
-        return digest.hexdigest()
+        names = (*ROW_COLUMNS, "action_low", "action_high")
+        return columns_digest({name: getattr(self, name) for name in names}).hexdigest()
 
     def select_episodes(self, chosen: ArrayLike) -> "Dataset":
         """The log reduced to whole episodes, in their order: a mask over episodes, or their indices."""
@@ -278,9 +262,7 @@ def _source_codes(
     if not names:
         values, codes = np.unique(source, return_inverse=True)
         whole = values.dtype.kind == "f" and (values == np.floor(values)).all()
-        return codes.astype(np.int32), tuple(
-            str(value) for value in (values.astype(int) if whole else values)
-        )
+        return codes.astype(np.int32), tuple(str(value) for value in (values.astype(int) if whole else values))
     found: NDArray[np.int32] = np.full(len(source), -1, np.int32)
     for code, name in enumerate(names):
         found[source == (name if source.dtype.kind == "U" else code)] = code

@@ -1,0 +1,94 @@
+"""A path becomes a Dataset, or one clear sentence about why not."""
+
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from ringfence.data.arrayfiles import KEYS, read_hdf5, read_npz
+from ringfence.data.columnmapping import ColumnMapping
+from ringfence.data.dataset import CostFunction, Dataset
+from ringfence.data.minarifiles import is_minari_directory, minari_directory, read_minari
+from ringfence.data.rawlog import RawLog, verify
+from ringfence.data.tables import read_csv, read_parquet
+from ringfence.errors import InvalidSetting, MissingColumns, UnreadableFile
+
+ARRAY_READERS = {".h5": read_hdf5, ".hdf5": read_hdf5, ".npz": read_npz}
+TABLE_READERS = {".parquet": read_parquet, ".csv": read_csv}
+MINARI_SCHEME = "minari:"
+REQUIRED = ("observations", "actions", "rewards", "costs")
+
+
+def load_file(
+    path: str | Path,
+    *,
+    columns: ColumnMapping | None = None,
+    cost: CostFunction | None = None,
+    action_low: ArrayLike | None = None,
+    action_high: ArrayLike | None = None,
+) -> Dataset:
+    """Read and check a log: HDF5, NumPy archive, Parquet, CSV, a Minari directory or `minari:ID`.
+
+    `columns` says what a table calls its columns. `cost` computes costs from (observations, actions, next
+    observations) and takes the place of a cost column. Stated action bounds take the place of the file's.
+    """
+    log, where = _read(path, columns)
+    verify(log, where)
+    arrays: dict[str, Any] = dict(log.columns)
+    if cost is not None:
+        arrays["costs"] = cost
+    missing = [column for column in REQUIRED if column not in arrays]
+    if missing:
+        raise MissingColumns(_what_is_missing(where, missing, log))
+    header = log.header
+    if action_low is None and action_high is None:
+        action_low, action_high = header.get("action_low"), header.get("action_high")
+    return Dataset.from_arrays(
+        **arrays,
+        source_names=header.get("source_names") or (),
+        action_low=action_low,
+        action_high=action_high,
+        name=str(header.get("name") or where.stem),
+        notes=header.get("notes") or (),
+        metadata=header.get("metadata"),
+        labels=log.labels,
+    )
+
+
+def _read(path: str | Path, columns: ColumnMapping | None) -> tuple[RawLog, Path]:
+    if str(path).startswith(MINARI_SCHEME):
+        path = minari_directory(str(path).removeprefix(MINARI_SCHEME))
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if path.is_dir():
+        if not is_minari_directory(path):
+            raise UnreadableFile(f"{path} is a directory but not a Minari dataset; give the file inside it")
+        return read_minari(path), path
+    if not path.exists():
+        raise UnreadableFile(f"there is no file {path}; check the name and the directory")
+    if not path.is_file():
+        raise UnreadableFile(f"{path} is not a regular file")
+    if suffix in TABLE_READERS:
+        return TABLE_READERS[suffix](path, columns or ColumnMapping()), path
+    if suffix not in ARRAY_READERS:
+        known = ", ".join((*ARRAY_READERS, *TABLE_READERS))
+        raise UnreadableFile(f"{path} is of a kind ringfence does not read; it reads {known} and Minari datasets")
+    if columns is not None:
+        raise InvalidSetting(f"a column mapping is for tables (.parquet, .csv); {path.name} holds named arrays")
+    return ARRAY_READERS[suffix](path), path
+
+
+def _what_is_missing(path: Path, missing: list[str], log: RawLog) -> str:
+    names = {column: keys[0] for column, keys in KEYS.items()}
+    if path.suffix.lower() in TABLE_READERS:
+        names |= {"observations": "obs_0", "actions": "action_0", "rewards": "reward", "costs": "cost"}
+    elif path.is_dir():
+        names |= {"costs": "infos['cost']"}
+    wanted = ", ".join(f'"{names[column]}"' for column in missing)
+    message = f"{path} lacks {wanted}; it has {', '.join(log.present) or 'nothing'}."
+    if "costs" in missing:
+        message += (
+            f' Only you can say what is unsafe: add "{names["costs"]}" with the cost of each step (0 where nothing bad '
+            "happened); in Python you may instead pass cost=function(observations, actions, next_observations)"
+        )
+    return message

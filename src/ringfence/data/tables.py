@@ -1,0 +1,234 @@
+"""Parquet and CSV: one table column per number."""
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from ringfence.data.checks import BLOCK_ROWS, blocks
+from ringfence.data.columnmapping import MATRICES, ColumnMapping
+from ringfence.data.rawlog import ENTRY, RawLog, pack_entry, reading, unpack_entry
+from ringfence.errors import EmptyData, UnreadableFile, WrongShape
+
+FLAGS = ("terminations", "truncations")
+NAMES = ("episode", "source")
+TRUE_WORDS = ("1", "1.0", "true", "True", "TRUE")
+FALSE_WORDS = ("0", "0.0", "false", "False", "FALSE")
+
+
+def read_parquet(path: Path, mapping: ColumnMapping) -> RawLog:
+    with reading(path, "Parquet"), pa.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        schema = file.schema_arrow
+        labels = mapping.resolve(schema.names)
+        log = RawLog({}, labels=labels, present=tuple(schema.names))
+        for metadata in (schema.metadata, schema.field(0).metadata):
+            if metadata and ENTRY.encode() in metadata:
+                log.header, log.checksum = unpack_entry(metadata[ENTRY.encode()])
+        for column, names in labels.items():
+            for name in names:
+                _require_type(column, name, schema.field(name).type)
+            # One group of columns at a time, block by block into its place: no second copy of the table.
+            parts = file.iter_batches(BLOCK_ROWS, columns=list(names))
+            if column in NAMES:
+                texts = pa.chunked_array([part.column(0) for part in parts], schema.field(names[0]).type)
+                _set_names(log, column, texts)
+            else:
+                values = np.empty((file.metadata.num_rows, len(names)), np.float32)
+                start = 0
+                for part in parts:
+                    _fill(values[start : start + len(part)], part, names)
+                    start += len(part)
+                _set_numbers(log, column, values)
+    return log
+
+
+def write_parquet(log: RawLog, path: Path) -> None:
+    source_names = log.header["source_names"]
+    labels = _standard_labels(log)
+    fields = [pa.field(name, _standard_type(column)) for column, names in labels.items() for name in names]
+    # Twice, because nothing guards a Parquet footer: a damaged key must not make the header vanish unnoticed.
+    entry = {ENTRY.encode(): pack_entry(log)}
+    schema = pa.schema([fields[0].with_metadata(entry), *fields[1:]], metadata=entry)
+    rows = len(log.columns["rewards"])
+    # Numbers hardly repeat, so a dictionary pays for the source only. Page checksums let any reader see damage.
+    options: dict[str, Any] = {"use_dictionary": ["source"], "write_page_checksum": True, "compression": "zstd"}
+    with pa.parquet.ParquetWriter(path, schema, **options) as writer:
+        for block in blocks(rows, 16 * BLOCK_ROWS):
+            arrays = []
+            for column, names in labels.items():
+                part = log.columns[column][block]
+                if column == "source":
+                    arrays.append(pa.DictionaryArray.from_arrays(pa.array(part), pa.array(source_names, pa.string())))
+                else:
+                    arrays += [pa.array(part.reshape(len(part), -1)[:, index]) for index in range(len(names))]
+            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+
+
+def read_csv(path: Path, mapping: ColumnMapping) -> RawLog:
+    with reading(path, "CSV"):
+        present = _csv_names(path)
+        labels = mapping.resolve(present)
+        types = {name: _csv_type(column) for column, names in labels.items() for name in names}
+        parts: dict[str, list[Any]] = {column: [] for column in labels}
+        try:
+            for batch in _csv_batches(path, types):
+                for column, names in labels.items():
+                    if column in NAMES:
+                        parts[column].append(batch.column(names[0]))
+                    else:
+                        values = np.empty((len(batch), len(names)), np.float32)
+                        parts[column].append(_fill(values, batch, names))
+        except pa.ArrowInvalid:
+            _explain_csv_value(path, types)
+            raise
+        log = RawLog({}, {"notes": _csv_notes(path)}, labels, tuple(present))
+        for column in labels:
+            blocks_read = parts.pop(column)
+            if column in NAMES:
+                _set_names(log, column, pa.chunked_array(blocks_read, pa.string()))
+            else:
+                empty = np.empty((0, len(labels[column])), np.float32)
+                _set_numbers(log, column, np.concatenate([empty, *blocks_read]))
+    return log
+
+
+def _fill(out: NDArray[np.float32], part: pa.RecordBatch, names: Iterable[str]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # too large for float32 becomes infinity, which the checks report
+        for index, name in enumerate(names):
+            values = part.column(name)
+            if pa.types.is_boolean(values.type):
+                values = values.cast(pa.uint8())
+            elif pa.types.is_decimal(values.type):
+                values = values.cast(pa.float64())
+            out[:, index] = values.to_numpy(zero_copy_only=False)  # an empty cell becomes NaN
+    return out
+
+
+def _set_numbers(log: RawLog, column: str, values: NDArray[np.float32]) -> None:
+    flags_are_clear = column in FLAGS and np.isin(values, (0, 1)).all()
+    array = values if column in MATRICES else values[:, 0]
+    log.columns[column] = array.astype(np.bool_) if flags_are_clear else array
+
+
+def _set_names(log: RawLog, column: str, values: pa.ChunkedArray) -> None:
+    """Text becomes numbers plus the list of names; whole numbers stay as they are."""
+    if pa.types.is_integer(values.type):
+        log.columns[column] = values.to_numpy()
+        return
+    encoded = values.dictionary_encode().unify_dictionaries()
+    names = encoded.chunk(0).dictionary.to_pylist() if encoded.num_chunks else []
+    codes = pa.chunked_array([chunk.indices for chunk in encoded.chunks], pa.int32()).to_numpy()
+    if column == "source":
+        known = log.header.get("source_names") or names
+        if not set(names) <= set(known):
+            raise UnreadableFile(f"the source column names {sorted(set(names) - set(known))[0]!r}, the header does not")
+        log.header["source_names"] = known
+        if codes.dtype.kind == "i":  # otherwise a cell is empty, which the checks report
+            codes = np.array([known.index(name) for name in names], np.int32)[codes]
+    log.columns[column] = codes
+
+
+def _require_type(column: str, name: str, kind: pa.DataType) -> None:
+    types = pa.types
+    number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
+    value = kind.value_type if types.is_dictionary(kind) else kind
+    text = types.is_string(value) or types.is_large_string(value)
+    if not (text or types.is_integer(kind) if column in NAMES else number):
+        needed = "text or whole numbers" if column in NAMES else "numbers"
+        raise WrongShape(f"column '{name}' holds values of type {kind}; needed: {needed}")
+
+
+def _standard_labels(log: RawLog) -> dict[str, tuple[str, ...]]:
+    """Our columns under the names `ColumnMapping()` looks for."""
+    mapping: Mapping[str, str] = vars(ColumnMapping())
+    return {
+        column: tuple(f"{mapping[column]}{index}" for index in range(array.shape[1]))
+        if column in MATRICES
+        else (mapping[column],)
+        for column, array in log.columns.items()
+    }
+
+
+def _standard_type(column: str) -> pa.DataType:
+    if column == "source":
+        return pa.dictionary(pa.int32(), pa.string())
+    return pa.bool_() if column in FLAGS else pa.float32()
+
+
+def _csv_type(column: str) -> pa.DataType:
+    # Stated, not guessed: a guess from the first rows fails on a file that starts with whole numbers.
+    return pa.string() if column in NAMES else pa.bool_() if column in FLAGS else pa.float32()
+
+
+def _csv_names(path: Path) -> list[str]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        names = next(csv.reader(file), None)
+    if names is None:
+        raise EmptyData(f"{path} is empty; its first line must name the columns")
+    return names
+
+
+def _csv_batches(path: Path, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+    broken: list[Any] = []
+
+    def remember(row: Any) -> str:
+        broken.append(row)
+        return "error"
+
+    try:
+        yield from pa.csv.open_csv(
+            path,
+            read_options=pa.csv.ReadOptions(use_threads=False),  # only then are lines counted
+            parse_options=pa.csv.ParseOptions(invalid_row_handler=remember),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=types,
+                include_columns=list(types),
+                strings_can_be_null=True,
+                true_values=list(TRUE_WORDS),
+                false_values=list(FALSE_WORDS),
+            ),
+        )
+    except pa.ArrowInvalid:
+        if broken:
+            raise UnreadableFile(
+                f"{path} has {broken[0].actual_columns} values in line {broken[0].number} where its first line names "
+                f"{broken[0].expected_columns} columns; the file may be cut short"
+            ) from None
+        raise
+
+
+def _explain_csv_value(path: Path, types: Mapping[str, pa.DataType]) -> None:
+    """Arrow says what it could not convert but not where: read again as text and find the first such cell."""
+    start = 0
+    for batch in _csv_batches(path, dict.fromkeys(types, pa.string())):
+        for name, kind in types.items():
+            if pa.types.is_string(kind):
+                continue
+            is_flag = pa.types.is_boolean(kind)
+            for row, text in enumerate(batch.column(name).to_pylist()):
+                if text is None or (text.strip() in (*TRUE_WORDS, *FALSE_WORDS) if is_flag else _is_number(text)):
+                    continue
+                needed = "true or false" if is_flag else "numbers"
+                raise WrongShape(f"column '{name}' holds {text!r} in row {start + row}; needed: {needed}")
+        start += len(batch)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _csv_notes(path: Path) -> list[str]:
+    with path.open("rb") as file:
+        file.seek(-1, 2)
+        complete = file.read(1) in b"\r\n"
+    return [] if complete else ["the file does not end with a line break: its last row may have been cut short"]

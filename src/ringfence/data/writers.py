@@ -1,0 +1,45 @@
+"""A Dataset becomes a file, whole or not at all."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ringfence.data.arrayfiles import write_hdf5, write_npz
+from ringfence.data.dataset import ROW_COLUMNS, Dataset
+from ringfence.data.rawlog import RawLog
+from ringfence.data.tables import write_parquet
+from ringfence.errors import InvalidSetting, WouldOverwrite
+from ringfence.files import atomic_write
+
+WRITERS: dict[str, Callable[[RawLog, Path], None]] = {
+    ".h5": write_hdf5,
+    ".hdf5": write_hdf5,
+    ".npz": write_npz,
+    ".parquet": write_parquet,
+}
+
+
+def save(dataset: Dataset, path: str | Path, *, overwrite: bool = False) -> None:
+    """Write everything a dataset holds; `load_file` gives it back unchanged."""
+    path = Path(path)
+    writer = WRITERS.get(path.suffix.lower())
+    if writer is None:
+        raise InvalidSetting(f"cannot write {path.name}: the name must end in {', '.join(WRITERS)}")
+    if path.exists() and not overwrite:
+        raise WouldOverwrite(f"{path} exists; choose another name or ask for it to be overwritten")
+    log = to_raw_log(dataset)
+    with atomic_write(path) as temporary:
+        writer(log, temporary)
+
+
+def to_raw_log(dataset: Dataset) -> RawLog:
+    names = ROW_COLUMNS if dataset.source is None else (*ROW_COLUMNS, "source")
+    columns = {name: getattr(dataset, name) for name in names}
+    header = {
+        "name": dataset.name,
+        "notes": list(dataset.notes),
+        "metadata": dict(dataset.metadata),
+        "source_names": list(dataset.source_names),
+        "action_low": dataset.action_low.tolist(),
+        "action_high": dataset.action_high.tolist(),
+    }
+    return RawLog(columns, header)

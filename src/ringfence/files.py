@@ -1,0 +1,59 @@
+"""Writing files so that they are either whole or not there."""
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+@contextmanager
+def atomic_write(path: str | Path) -> Iterator[Path]:
+    """A temporary path beside `path`; what is written there becomes `path` when the block ends without error.
+
+    The data is on the disk before the name changes, so a crash at any moment leaves the old file or the new one.
+    Missing parent directories are made. An existing file is replaced: ask before you call.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Same directory, because a rename is atomic only within one file system; same suffix, because some writers
+    # choose the format by it or add their own.
+    temporary = path.with_name(f".{path.stem}.{secrets.token_hex(6)}.tmp{path.suffix}")
+    try:
+        yield temporary
+        _flush(temporary)
+        temporary.replace(path)
+        _flush(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write `value` as readable JSON, atomically; NumPy numbers and arrays become plain ones."""
+    text = json.dumps(value, indent=2, default=_plain) + "\n"
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def cache_directory() -> Path:
+    """Where ringfence keeps what it can make again: RINGFENCE_CACHE, else the user's cache directory."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("RINGFENCE_CACHE") or Path(home) / "ringfence")
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
