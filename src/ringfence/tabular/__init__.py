@@ -1,0 +1,1 @@
+"""Exact constrained MDPs: the paper's theory on tables, where every number can be computed and checked."""
