@@ -1,0 +1,60 @@
+"""ringfence learns a safe policy from logged data.
+
+    import ringfence
+
+    log = ringfence.load("my_logs.parquet")                 # validated, or an error that says what to do
+    run = ringfence.train(log, ringfence.CPQ(limit=30.0))   # one policy per seed and limit
+    run.policy.save("policy.safetensors")
+    policy = ringfence.Policy.load("policy.safetensors")    # NumPy in, NumPy out; no JAX, no log
+    action = policy(observation)
+    ringfence.evaluate(policy, "hopper-torque").print()     # where a simulator exists
+
+Names are imported when they are first used, so that `import ringfence` is quick and a deployed policy needs no JAX.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "CPQ": "ringfence.algorithms",
+    "Dataset": "ringfence.data",
+    "Limit": "ringfence.limits",
+    "Policy": "ringfence.deploy",
+    "RingfenceError": "ringfence.errors",
+    "evaluate": "ringfence.evaluation",
+    "load": "ringfence.api",
+    "resume": "ringfence.api",
+    "save": "ringfence.data",
+    "train": "ringfence.api",
+}
+
+__all__ = [
+    "CPQ",
+    "Dataset",
+    "Limit",
+    "Policy",
+    "RingfenceError",
+    "__version__",
+    "evaluate",
+    "load",
+    "resume",
+    "save",
+    "train",
+]
+
+if TYPE_CHECKING:
+    from ringfence.algorithms import CPQ
+    from ringfence.api import load, resume, train
+    from ringfence.data import Dataset, save
+    from ringfence.deploy import Policy
+    from ringfence.errors import RingfenceError
+    from ringfence.evaluation import evaluate
+    from ringfence.limits import Limit
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'ringfence' has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(import_module(_HOME[name]), name)

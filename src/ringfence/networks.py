@@ -48,9 +48,7 @@ class MLP(eqx.Module):
     layers: tuple[Linear, ...]
     normalise: bool = eqx.field(static=True)
 
-    def __init__(
-        self, inputs: int, outputs: int, hidden: Sequence[int], *, normalise: bool = False, key: PRNGKeyArray
-    ):
+    def __init__(self, inputs: int, outputs: int, hidden: Sequence[int], *, normalise: bool = False, key: PRNGKeyArray):
         sizes = [inputs, *hidden, outputs]
         keys = jax.random.split(key, len(sizes) - 1)
         self.layers = tuple(Linear(m, n, key=k) for m, n, k in zip(sizes[:-1], sizes[1:], keys, strict=True))
@@ -154,33 +152,21 @@ class CVAE(eqx.Module):
     decoder: MLP
 
     def __init__(
-        self,
-        observation_dim: int,
-        action_dim: int,
-        latent_dim: int,
-        hidden: Sequence[int],
-        *,
-        key: PRNGKeyArray,
+        self, observation_dim: int, action_dim: int, latent_dim: int, hidden: Sequence[int], *, key: PRNGKeyArray
     ):
         encoder_key, decoder_key = jax.random.split(key)
         self.encoder = MLP(observation_dim + action_dim, 2 * latent_dim, hidden, key=encoder_key)
         self.decoder = MLP(observation_dim + latent_dim, action_dim, hidden, key=decoder_key)
 
-    def encode(
-        self, observations: Float[Array, "*batch obs"], actions: Float[Array, "*batch act"]
-    ) -> Gaussian:
-        """q(z | s, a)."""
-        return self._latent(self.encoder(jnp.concatenate([observations, actions], -1)))
-
-    def encode_many(
-        self, observations: Float[Array, "batch obs"], actions: Float[Array, "n batch act"]
-    ) -> Gaussian:
-        """q(z | s, a) for n actions of each state. The first layer is linear, so the state's share of it is computed
-        once instead of n times."""
+    def encode(self, observations: Float[Array, "batch obs"], actions: Float[Array, "*n batch act"]) -> Gaussian:
+        """q(z | s, a), for one action of each state or for n. The first layer is linear, so the state's share of it
+        is computed once instead of n times."""
         first = self.encoder.layers[0]
         split = observations.shape[-1]
         shared = observations @ first.weight[:split] + first.bias
-        return self._latent(self.encoder.after_first(shared + actions @ first.weight[split:]))
+        output = self.encoder.after_first(shared + actions @ first.weight[split:])
+        mean, log_std = jnp.split(output, 2, -1)
+        return Gaussian(mean, jnp.clip(log_std, -8.0, 4.0))
 
     def decode(
         self, observations: Float[Array, "*batch obs"], latents: Float[Array, "*batch latent"]
@@ -188,13 +174,8 @@ class CVAE(eqx.Module):
         """The mean of p(a | s, z), in [-1, 1]."""
         return jnp.tanh(self.decoder(jnp.concatenate([observations, latents], -1)))
 
-    @staticmethod
-    def _latent(output: Float[Array, "*batch twice"]) -> Gaussian:
-        mean, log_std = jnp.split(output, 2, -1)
-        return Gaussian(mean, jnp.clip(log_std, -8.0, 4.0))
 
-
-def polyak(target: Tree, online: Tree, tau: float) -> Tree:
+def polyak(target: Tree, online: Tree, tau: float | Float[Array, ""]) -> Tree:
     """target <- tau online + (1 - tau) target, for every parameter."""
     moved: Tree = jax.tree.map(lambda t, o: tau * o + (1.0 - tau) * t, target, online)
     return moved

@@ -1,0 +1,90 @@
+"""What a method is: a frozen dataclass of hyper-parameters with pure functions over a state that is a pytree.
+
+`algorithms` knows nothing of files, environments or progress bars. Observations arrive normalised and actions
+scaled to [-1, 1]; the training loop does both.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+State = Any  # a method's own pytree
+Metrics = dict[str, Float[Array, ""]]
+
+
+class Batch(NamedTuple):
+    """Transitions (s, a, r, c, s'), and whether the episode goes on after them.
+
+    `continues` is 0 where the episode terminated, which masks every bootstrap. A truncated episode would have gone
+    on, so it is 1 there."""
+
+    observations: Float[Array, "batch obs"]
+    actions: Float[Array, "batch act"]
+    rewards: Float[Array, " batch"]
+    costs: Float[Array, " batch"]
+    next_observations: Float[Array, "batch obs"]
+    continues: Float[Array, " batch"]
+
+
+class Sample(NamedTuple):
+    """A fixed part of the log for diagnostics, with what really followed each row (discounted, within its episode)."""
+
+    batch: Batch
+    cost_to_go: Float[Array, " batch"]
+    return_to_go: Float[Array, " batch"]
+    starts: Float[Array, "episodes obs"]  # states that logged episodes start in
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a method may know of the log before it sees a batch."""
+
+    observation_dim: int
+    action_dim: int
+    least_reward: float = 0.0
+    greatest_reward: float = 1.0
+
+
+Update = Callable[[State, Batch, PRNGKeyArray], tuple[State, Metrics]]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of training: `update` runs `steps` times; then `finish`, if any, runs once on a large batch."""
+
+    name: str
+    steps: int
+    update: Update
+    finish: Update | None = None
+
+
+class Method(Protocol):
+    """What the training loop asks of every method."""
+
+    name: ClassVar[str]
+
+    def __hash__(self) -> int: ...
+    @property
+    def limit(self) -> float | None: ...
+    @property
+    def discount(self) -> float: ...
+    @property
+    def batch_size(self) -> int: ...
+
+    def init(self, key: PRNGKeyArray, limit: Float[Array, ""], spec: Spec) -> State:
+        """The state before training. The limit lives in it, so that a sweep over limits is one program."""
+
+    def stages(self, steps: int) -> tuple[Stage, ...]:
+        """The stages in order; `steps` is the length of the last one, where the policy is learned."""
+
+    def diagnose(self, state: State, sample: Sample, key: PRNGKeyArray) -> Metrics:
+        """What to look at between updates, measured on a fixed part of the log."""
+
+    def policy(self, state: State) -> tuple[str, dict[str, np.ndarray]]:
+        """The policy's kind and tensors, as `ringfence.deploy.Policy` wants them."""
+
+    def warnings(self, stage: str, history: list[Mapping[str, float]]) -> list[str]:
+        """What a person should be told about a run, in plain words, given the stage's metrics so far."""

@@ -1,0 +1,183 @@
+"""The few functions that most people need."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ringfence.data import Dataset, load_file
+from ringfence.errors import CheckpointError, InvalidSetting, UnknownName
+
+if TYPE_CHECKING:
+    from ringfence.evaluation import Evaluation
+    from ringfence.training import Plan, Result, RunDirectory
+
+
+def load(source: str | os.PathLike[str], **options: Any) -> Dataset:
+    """A log as a validated `Dataset`: a file (.h5, .hdf5, .npz, .parquet, .csv), a Minari dataset, or the name of a
+    built-in task's dataset, which is made and cached on first use. Options are those of `ringfence.data.load_file`.
+
+    >>> import ringfence
+    >>> log = ringfence.load("my_logs.parquet")  # doctest: +SKIP
+    """
+    from ringfence.behaviour.datasets import builtin_dataset, is_builtin
+
+    if isinstance(source, str) and is_builtin(source) and not Path(source).exists():
+        return load_file(builtin_dataset(source), **options)
+    return load_file(os.fspath(source), **options)
+
+
+def train(
+    dataset: Dataset | str | os.PathLike[str],
+    method: Any,
+    *,
+    steps: int = 100_000,
+    seeds: Sequence[int] = (0,),
+    limits: Sequence[float] | None = None,
+    task: str | None = None,
+    episodes: int = 10,
+    out: str | os.PathLike[str] | None = None,
+    log_every: int = 1000,
+    evaluate_every: int = 5000,
+    checkpoint_every: int = 5000,
+    progress: bool = True,
+    tensorboard: bool = False,
+) -> "Result":
+    """Learn a policy for every seed and limit, all in one program, and return a `ringfence.training.Result`.
+
+    `method` carries one limit (`CPQ(limit=30.0)`); `limits` gives several instead. With a `task` the policies are
+    evaluated in it as they learn. With `out` everything is kept in that directory and the run can be resumed.
+
+    >>> import numpy as np, ringfence
+    >>> rng = np.random.default_rng(0)
+    >>> log = ringfence.Dataset.from_arrays(
+    ...     observations=rng.normal(size=(200, 2)), actions=rng.uniform(-1, 1, size=(200, 1)),
+    ...     rewards=rng.uniform(size=200), costs=rng.uniform(size=200), episode=np.arange(200) // 20)
+    >>> method = ringfence.CPQ(limit=30.0, hidden=(8,), cvae_steps=5, batch_size=16)
+    >>> run = ringfence.train(log, method, steps=5, progress=False)
+    >>> run.policy(np.zeros(2)).shape
+    (1,)
+    """
+    from ringfence.training import Member, Plan, RunDirectory
+    from ringfence.training.rundir import describe_run
+
+    chosen = [method.limit] if limits is None else list(limits)
+    if any(limit is None for limit in chosen):
+        raise InvalidSetting("no limit given; write for example CPQ(limit=30.0), or pass limits=[20.0, 30.0]")
+    log = dataset if isinstance(dataset, Dataset) else load(dataset)
+    plan = Plan(
+        method,
+        tuple(Member(int(seed), float(limit)) for limit in chosen for seed in seeds),
+        steps,
+        log_every=log_every,
+        evaluate_every=evaluate_every,
+        checkpoint_every=checkpoint_every,
+    )
+    extras = {"task": task, "episodes": episodes, "tensorboard": tensorboard}
+    directory = None
+    if out is not None:
+        directory = RunDirectory(os.fspath(out))
+        source = None if isinstance(dataset, Dataset) else os.fspath(dataset)
+        directory.create(describe_run(plan, log, source, extras))
+    return _run(log, plan, directory, extras, resume=False, progress=progress)
+
+
+def resume(
+    path: str | os.PathLike[str], dataset: Dataset | str | os.PathLike[str] | None = None, *, progress: bool = True
+) -> "Result":
+    """Go on with a run that was stopped, to the numbers it would have had anyway. The log is read again from where the
+    run found it, or given here, and must be the same."""
+    from ringfence.training import Member, Plan, RunDirectory
+
+    directory = RunDirectory(os.fspath(path))
+    config = directory.config()
+    try:
+        known = config["log"]
+        source = dataset if dataset is not None else known["source"]
+        method = method_of(config["method"], config["hyperparameters"])
+        members = tuple(Member(int(seed), float(limit)) for seed, limit in config["members"])
+        plan = Plan(method, members, **config["schedule"])
+        extras = config["extras"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}/config.json is of another version of ringfence ({error})") from error
+    if source is None:
+        raise CheckpointError(f"{path} was trained on a log in memory; give it again: resume(path, dataset)")
+    log = source if isinstance(source, Dataset) else load(source)
+    if log.fingerprint != known["fingerprint"]:
+        raise CheckpointError(
+            f"{log.name} is not the log that {path} was trained on (its fingerprint differs); "
+            "restore the log, or start a new run"
+        )
+    return _run(log, plan, directory, extras, resume=True, progress=progress)
+
+
+def method_of(name: str, settings: Mapping[str, Any] | None = None, preset: str | None = None) -> Any:
+    """A method by its name, with some of its settings changed."""
+    from dataclasses import fields
+
+    from ringfence.algorithms import METHODS
+
+    if name not in METHODS:
+        raise UnknownName(f"no method is called {name!r}; there are {', '.join(METHODS)}")
+    kind: Any = METHODS[name]
+    known = [field.name for field in fields(kind)]
+    for setting in settings or {}:
+        if setting not in known:
+            raise UnknownName(f"{name} has no setting {setting!r}; it has {', '.join(known)}")
+    make = kind
+    if preset not in (None, "default"):
+        make = getattr(kind, str(preset), None)
+        if preset != "paper" or make is None:
+            raise UnknownName(f"{name} has no preset {preset!r}; there are 'default' and, where it differs, 'paper'")
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in (settings or {}).items()}
+    return make(**values)
+
+
+def _run(
+    log: Dataset,
+    plan: "Plan",
+    directory: "RunDirectory | None",
+    extras: Mapping[str, Any],
+    *,
+    resume: bool,
+    progress: bool,
+) -> "Result":
+    from ringfence.training import Member, run
+    from ringfence.training.compilation import use_compilation_cache
+    from ringfence.training.tensorboard import observer
+
+    use_compilation_cache()
+    evaluate = None
+    if extras["task"] is not None:
+        from ringfence.evaluation import Evaluator
+
+        evaluator = Evaluator(extras["task"], parallel=min(extras["episodes"], 10))
+
+        def evaluate(policy: Any, member: Member) -> dict[str, float]:
+            result = evaluator(
+                policy, extras["episodes"], seed=EVALUATION_SEED, limit=member.limit, discount=plan.method.discount
+            )
+            return scores(result)
+
+    with observer(directory.path if directory and extras["tensorboard"] else None) as observe:
+        return run(
+            log,
+            plan,
+            evaluate=evaluate,
+            directory=directory,
+            resume=resume,
+            metadata={"task": extras["task"]},
+            progress=progress,
+            observe=observe,
+        )
+
+
+def scores(evaluation: "Evaluation") -> dict[str, float]:
+    """An evaluation on one line: means over episodes, and the spread of return and cost."""
+    summary = evaluation.summary()
+    means = {name.replace(" ", "_"): values["mean"] for name, values in summary.items() if isinstance(values, dict)}
+    spread = {f"{name.replace(' ', '_')}_std": summary[name]["std"] for name in ("return", "discounted cost")}
+    return {**means, **spread, "share_over_limit": float(evaluation.share_over_limit or 0.0)}
+
+
+EVALUATION_SEED = 10_000  # the same episodes at every evaluation, so that curves can be compared

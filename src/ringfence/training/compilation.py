@@ -1,0 +1,26 @@
+"""Compiled programs are kept between runs, so that the second run starts at once."""
+
+import hashlib
+import platform
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ringfence.files import cache_directory
+
+
+def use_compilation_cache() -> None:
+    """Turn on JAX's persistent cache, unless the person has set one up (JAX_COMPILATION_CACHE_DIR)."""
+    config: Any = jax.config
+    if config.jax_compilation_cache_dir is None:
+        config.update("jax_compilation_cache_dir", str(cache_directory() / "xla" / machine_fingerprint()))
+        config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def machine_fingerprint() -> str:
+    """Programs are compiled for one kind of processor; another must not load them."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return hashlib.sha256(f"{platform.machine()} {platform.processor()} {flags}".encode()).hexdigest()[:12]

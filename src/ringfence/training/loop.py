@@ -1,0 +1,340 @@
+"""The one training loop that every method runs in."""
+
+import signal
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ringfence import __version__
+from ringfence.algorithms.interface import Method, Metrics, Stage, State
+from ringfence.data.dataset import Dataset
+from ringfence.deploy.policy import Policy
+from ringfence.errors import InvalidSetting, NonFiniteLoss
+from ringfence.training.checkpoint import load_newest, save_checkpoint
+from ringfence.training.device import diagnostic_sample, spec_of, to_device
+from ringfence.training.population import Member, compile_programs, without_limit, zero_sums
+from ringfence.training.progress import TrainingProgress
+from ringfence.training.rundir import RunDirectory
+
+Evaluate = Callable[[Policy, Member], Mapping[str, float]]
+Row = dict[str, Any]
+CHUNK_SECONDS = 1.0  # how long one call into the compiled program should take: progress and Ctrl-C wait for it
+SHOWN = ("detector_loss", "indicator", "ood_rate", "alpha", "qr_policy", "qc_policy")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run, for how long, and how often to look at it."""
+
+    method: Method  # its own limit is not used: each member has one
+    members: tuple[Member, ...]
+    steps: int
+    log_every: int = 1000
+    evaluate_every: int = 5000
+    checkpoint_every: int = 5000
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "log_every", "evaluate_every", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise InvalidSetting(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not self.members:
+            raise InvalidSetting("a run needs at least one seed and one limit")
+        if len(set(self.members)) < len(self.members):
+            raise InvalidSetting("the same seed and limit appear twice")
+
+    @property
+    def intervals(self) -> tuple[int, ...]:
+        return self.log_every, self.evaluate_every, self.checkpoint_every
+
+
+@dataclass
+class Result:
+    """What a run leaves: a policy per member (seed and limit), and how it got there."""
+
+    plan: Plan
+    policies: list[Policy] = field(default_factory=list)
+    metrics: list[Row] = field(default_factory=list)
+    evaluations: list[Row] = field(default_factory=list)
+    warnings: list[Row] = field(default_factory=list)
+    path: Path | None = None
+    interrupted: bool = False
+
+    @property
+    def policy(self) -> Policy:
+        """The first member's policy."""
+        return self.policies[0]
+
+
+def run(
+    dataset: Dataset,
+    plan: Plan,
+    *,
+    evaluate: Evaluate | None = None,
+    directory: RunDirectory | None = None,
+    resume: bool = False,
+    metadata: Mapping[str, Any] | None = None,
+    progress: bool = True,
+    observe: Callable[[Row], None] = lambda row: None,
+) -> Result:
+    """Train every member of the plan. With a directory the run can be killed at any moment and resumed to the same
+    numbers. `observe` sees each line of metrics and evaluations as it is made."""
+    with TrainingProgress(progress) as shown, Interrupt() as interrupt:
+        session = Session(dataset, plan, evaluate, directory, dict(metadata or {}), shown, interrupt, observe)
+        return session.run(resume)
+
+
+class Session:
+    """The state of one call of `run`."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        plan: Plan,
+        evaluate: Evaluate | None,
+        directory: RunDirectory | None,
+        metadata: dict[str, Any],
+        progress: TrainingProgress,
+        interrupt: "Interrupt",
+        observe: Callable[[Row], None],
+    ):
+        self.dataset, self.plan, self.evaluate, self.directory = dataset, plan, evaluate, directory
+        self.metadata, self.progress, self.interrupt, self.observe = metadata, progress, interrupt, observe
+        self.method = without_limit(plan.method)
+        self.stages = self.method.stages(plan.steps)
+        self.spec = spec_of(dataset)
+        self.data = to_device(dataset)
+        self.sample = diagnostic_sample(dataset, self.data, self.method.discount)
+        self.seeds = jnp.asarray([member.seed for member in plan.members], jnp.uint32)
+        self.result = Result(plan, path=directory.path if directory else None)
+        self.history: dict[Member, list[Mapping[str, float]]] = defaultdict(list)
+        self.told: set[tuple[Member, str]] = set()
+        self.saved_at = -1
+
+    def run(self, resume: bool) -> Result:
+        limits = jnp.asarray([member.limit for member in self.plan.members], jnp.float32)
+        first = compile_programs(self.method, self.spec, 0, len(self.seeds))
+        self.state = first.init(self.seeds, limits)
+        stage_index, done = 0, 0
+        self.sums = self._zeros(0)
+        if resume and self.directory is not None:
+            stage_index, done = self._restore(self.directory)
+        for index in range(stage_index, len(self.stages)):
+            start = done if index == stage_index else 0
+            if index > stage_index:
+                self.sums = self._zeros(index)
+                self.history.clear()
+            if not self._run_stage(index, start):
+                self.result.interrupted = True
+                break
+        self.result.policies = [self.policy(i) for i in range(len(self.plan.members))]
+        self._write_policies()
+        return self.result
+
+    def _run_stage(self, index: int, done: int) -> bool:
+        """Run a stage to its end; False if it was interrupted (and saved)."""
+        stage, plan = self.stages[index], self.plan
+        programs = compile_programs(self.method, self.spec, index, len(self.seeds))
+        self.progress.start(stage.name, done, stage.steps)
+        chunk = 10  # steps; adapts to CHUNK_SECONDS. The numbers do not depend on it.
+        while done < stage.steps:
+            until = min(done + chunk, stage.steps, *(next_multiple(done, every) for every in plan.intervals))
+            began = time.monotonic()
+            constants = (self.data, self.seeds)
+            self.state, self.sums = programs.advance(
+                constants, (self.state, self.sums), jnp.asarray(done), jnp.asarray(until)
+            )
+            jax.tree.map(np.asarray, self.sums)  # wait for it
+            if (took := time.monotonic() - began) > 0 and until - done == chunk:
+                chunk = int(np.clip(chunk * CHUNK_SECONDS / took, chunk / 4 + 1, chunk * 4))
+            done = until
+            self.progress.advance(done)
+            at_end = done == stage.steps
+            if done % plan.log_every == 0 or at_end:
+                self._log(index, stage, done, programs.diagnose)
+            if at_end:
+                self._finish(index, stage, programs.finish)
+            last_stage = index == len(self.stages) - 1
+            if last_stage and self.evaluate and (done % plan.evaluate_every == 0 or at_end):
+                self._evaluate(index, stage, done)
+            interrupted = self.interrupt.pending and not (at_end and last_stage)
+            if done % plan.checkpoint_every == 0 or at_end or interrupted:
+                self._save(index, done)
+            if interrupted:
+                return False
+        return True
+
+    def _overall(self, index: int, done: int) -> int:
+        return sum(stage.steps for stage in self.stages[:index]) + done
+
+    def _zeros(self, index: int) -> Metrics:
+        return zero_sums(self.method, self.spec, index, len(self.seeds), self.state, self.data)
+
+    def _log(self, index: int, stage: Stage, done: int, diagnose: Callable[..., Metrics]) -> None:
+        interval = (done - 1) % self.plan.log_every + 1
+        means = {name: np.asarray(total, np.float64) / interval for name, total in self.sums.items()}
+        self.sums = jax.tree.map(jnp.zeros_like, self.sums)
+        self._require_finite(means, stage, done)
+        if index == len(self.stages) - 1:
+            seen = diagnose(self.state, self.seeds, self.sample, jnp.asarray(done))
+            means |= {name: np.asarray(value) for name, value in seen.items()}
+        self._record(index, stage, done, means)
+        shown = {name: float(means[name].mean()) for name in SHOWN if name in means}
+        self.progress.advance(done, shown)
+
+    def _finish(self, index: int, stage: Stage, finish: Callable[..., tuple[State, Metrics]]) -> None:
+        self.state, report = finish(self.state, self.seeds, self.data)
+        if report:
+            self._record(index, stage, stage.steps, {name: np.asarray(value) for name, value in report.items()})
+            shown = ", ".join(f"{name} {float(np.mean(value)):.3g}" for name, value in report.items())
+            self.progress.say(f"{stage.name} done: {shown}")
+
+    def _record(self, index: int, stage: Stage, done: int, values: Mapping[str, np.ndarray]) -> None:
+        rows, told = [], []
+        for i, member in enumerate(self.plan.members):
+            numbers = {name: float(value[i]) for name, value in values.items()}
+            where = self._where(index, stage, done, member)
+            rows.append({**where, **numbers})
+            self.history[member].append(numbers)
+            for text in self.method.warnings(stage.name, self.history[member]):
+                kind = text.split(":")[0]
+                if (member, kind) not in self.told:  # each kind once per member
+                    self.told.add((member, kind))
+                    told.append({**where, "text": text})
+                    self.progress.warn(f"{text} [{stage.name} step {done}, seed {member.seed}]")
+        self._emit("metrics", self.result.metrics, rows)
+        self._emit("warnings", self.result.warnings, told)
+
+    def _evaluate(self, index: int, stage: Stage, done: int) -> None:
+        assert self.evaluate is not None
+        rows = []
+        for i, member in enumerate(self.plan.members):
+            rows.append({**self._where(index, stage, done, member), **self.evaluate(self.policy(i), member)})
+        self._emit("evaluations", self.result.evaluations, rows)
+        shown = ", ".join(f"return {row['return']:.0f} cost {row['discounted_cost']:.1f}" for row in rows)
+        self.progress.say(f"step {done}: {shown}")
+
+    def _where(self, index: int, stage: Stage, done: int, member: Member) -> Row:
+        return {
+            "stage": stage.name,
+            "step": done,
+            "overall_step": self._overall(index, done),
+            "seed": member.seed,
+            "limit": member.limit,
+        }
+
+    def _emit(self, stream: str, kept: list[Row], rows: Sequence[Row]) -> None:
+        kept.extend(rows)
+        if self.directory is not None and rows:
+            self.directory.append(stream, rows)
+        for row in rows:
+            self.observe(row)
+
+    def _require_finite(self, means: Mapping[str, np.ndarray], stage: Stage, done: int) -> None:
+        bad = [name for name, value in means.items() if not np.isfinite(value).all()]
+        if bad:
+            kept = f"; the last good checkpoint is kept in {self.directory.path}" if self.directory else ""
+            raise NonFiniteLoss(
+                f"{', '.join(bad)} became NaN or infinite by {stage.name} step {done}{kept}. "
+                "Lower the learning rates, or look for extreme rewards or costs with `ringfence inspect`"
+            )
+
+    def policy(self, index: int) -> Policy:
+        member = self.plan.members[index]
+        kind, tensors = self.method.policy(jax.tree.map(lambda x: x[index], self.state))
+        normaliser = self.dataset.normaliser
+        return Policy(
+            kind,
+            tensors,
+            normaliser.mean,
+            normaliser.std,
+            self.dataset.action_low,
+            self.dataset.action_high,
+            metadata={
+                "method": self.method.name,
+                "limit": member.limit,
+                "discount": self.method.discount,
+                "seed": member.seed,
+                "steps": self.plan.steps,
+                "log": self.dataset.name,
+                "log_fingerprint": self.dataset.fingerprint,
+                "ringfence": __version__,
+                **self.metadata,
+            },
+        )
+
+    def _write_policies(self) -> None:
+        if self.directory is not None:
+            for member, policy in zip(self.plan.members, self.result.policies, strict=True):
+                policy.save(self.directory.path / policy_file(member, self.plan.members), overwrite=True)
+
+    def _save(self, index: int, done: int) -> None:
+        if self.directory is None:
+            return
+        tree = {"state": self.state, "sums": self.sums}
+        progress = {"stage": index, "step": done}
+        save_checkpoint(self.directory.checkpoints, self._overall(index, done), tree, progress)
+
+    def _restore(self, directory: RunDirectory) -> tuple[int, int]:
+        """Go back to the newest whole checkpoint, and forget what was logged after it. Returns stage and step."""
+        found = load_newest(
+            directory.checkpoints, lambda progress: {"state": self.state, "sums": self._zeros(progress["stage"])}
+        )
+        if found is None:
+            directory.rewind(0)
+            return 0, 0
+        tree, progress = found
+        self.state, self.sums = tree["state"], tree["sums"]
+        index, done = progress["stage"], progress["step"]
+        directory.rewind(self._overall(index, done))
+        for stream in ("metrics", "evaluations", "warnings"):
+            getattr(self.result, stream).extend(directory.read(stream))
+        for row in self.result.metrics:
+            if row["stage"] == self.stages[index].name:
+                self.history[Member(row["seed"], row["limit"])].append(row)
+        for row in self.result.warnings:
+            self.told.add((Member(row["seed"], row["limit"]), row["text"].split(":")[0]))
+        return index, done
+
+
+def next_multiple(number: int, of: int) -> int:
+    return (number // of + 1) * of
+
+
+def policy_file(member: Member, members: Sequence[Member]) -> str:
+    """The policy's file name: plain for a single member, else with what tells it from the others."""
+    parts = ["policy"]
+    if len({m.seed for m in members}) > 1:
+        parts.append(f"seed{member.seed}")
+    if len({m.limit for m in members}) > 1:
+        parts.append(f"limit{member.limit:g}")
+    return "-".join(parts) + ".safetensors"
+
+
+class Interrupt:
+    """Turns the first Ctrl-C into a request to save and stop; a second one stops at once."""
+
+    def __init__(self) -> None:
+        self.pending = False
+
+    def __enter__(self) -> "Interrupt":
+        self.previous: Any = None
+        if threading.current_thread() is threading.main_thread():
+            self.previous = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.previous is not None:
+            signal.signal(signal.SIGINT, self.previous)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.pending = True
+        signal.signal(signal.SIGINT, self.previous)
