@@ -5,6 +5,8 @@ from ringfence.data.dataset import CostFunction, Dataset
 from ringfence.data.episodes import EpisodeTable, episode_table
 from ringfence.data.normaliser import Normaliser
 from ringfence.data.readers import load_file
+from ringfence.data.report import plot_summary, print_summary
+from ringfence.data.summary import Summary, summarise
 from ringfence.data.writers import save
 
 __all__ = [
@@ -13,7 +15,11 @@ __all__ = [
     "Dataset",
     "EpisodeTable",
     "Normaliser",
+    "Summary",
     "episode_table",
     "load_file",
+    "plot_summary",
+    "print_summary",
     "save",
+    "summarise",
 ]

@@ -59,7 +59,7 @@ def write_parquet(log: RawLog, path: Path) -> None:
     # Numbers hardly repeat, so a dictionary pays for the source only. Page checksums let any reader see damage.
     options: dict[str, Any] = {"use_dictionary": ["source"], "write_page_checksum": True, "compression": "zstd"}
     with pa.parquet.ParquetWriter(path, schema, **options) as writer:
-        for block in blocks(rows, 16 * BLOCK_ROWS):
+        for block in blocks(rows, 4 * BLOCK_ROWS):
             arrays = []
             for column, names in labels.items():
                 part = log.columns[column][block]
