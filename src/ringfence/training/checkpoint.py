@@ -30,7 +30,7 @@ def save_checkpoint(folder: Path, step: int, tree: Any, progress: dict[str, Any]
     content = save({jax.tree_util.keystr(path): np.ascontiguousarray(leaf) for path, leaf in leaves})
     with atomic_write(_arrays(folder, step)) as temporary:
         temporary.write_bytes(content)
-    manifest = {"format": FORMAT, "sha256": hashlib.sha256(content).hexdigest(), "progress": progress}
+    manifest = {"format": FORMAT, "sha256": _checksum(content, progress), "progress": progress}
     write_json(_manifest(folder, step), manifest)
     for old in steps_saved(folder)[:-KEEP]:
         _manifest(folder, old).unlink(missing_ok=True)
@@ -69,26 +69,27 @@ def _load(folder: Path, step: int, template_of: Callable[[dict[str, Any]], Tree]
             raise CheckpointError(
                 f"checkpoint {path.name} has format {manifest['format']}, this ringfence reads {FORMAT}"
             )
-        if hashlib.sha256(content).hexdigest() != manifest["sha256"]:
+        progress: dict[str, Any] = manifest["progress"]
+        if _checksum(content, progress) != manifest["sha256"]:
             raise CheckpointError(f"checkpoint {path.name} is damaged (its checksum does not match)")
         arrays = load(content)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise CheckpointError(f"checkpoint {path.name} is damaged ({error})") from error
-    progress: dict[str, Any] = manifest["progress"]
     return _fill(template_of(progress), arrays, path.name), progress
 
 
 def _fill(template: Tree, arrays: dict[str, np.ndarray], name: str) -> Tree:
     leaves, structure = jax.tree_util.tree_flatten_with_path(template)
     names = [jax.tree_util.keystr(path) for path, _ in leaves]
-    fits = set(names) == set(arrays) and all(
-        arrays[n].shape == leaf.shape and arrays[n].dtype == leaf.dtype
-        for n, (_, leaf) in zip(names, leaves, strict=True)
-    )
-    if not fits:
+    wanted = {name: (leaf.shape, leaf.dtype) for name, (_, leaf) in zip(names, leaves, strict=True)}
+    if wanted != {name: (array.shape, array.dtype) for name, array in arrays.items()}:
         raise CheckpointError(f"checkpoint {name} belongs to another version or configuration of ringfence")
     filled: Tree = jax.tree_util.tree_unflatten(structure, [jax.numpy.asarray(arrays[n]) for n in names])
     return filled
+
+
+def _checksum(content: bytes, progress: dict[str, Any]) -> str:
+    return hashlib.sha256(content + json.dumps(progress, sort_keys=True).encode()).hexdigest()
 
 
 def _arrays(folder: Path, step: int) -> Path:

@@ -53,7 +53,7 @@ def compile_programs(method: Method, spec: Spec, stage_index: int, members: int)
     purpose = 1 + stage_index
 
     def over_members(function: Callable[..., Any], mapped: tuple[int | None, ...]) -> Callable[..., Any]:
-        """Map over the leading axis of the arguments marked 0. One member needs no batched products: they are slower."""
+        """Map over the leading axis of the arguments marked 0; not for one member: batched products are slower."""
         if members > 1:
             return jax.vmap(function, in_axes=mapped)
 
