@@ -26,7 +26,7 @@ CostFunction = Callable[[NDArray[np.float32], NDArray[np.float32], NDArray[np.fl
 ROW_COLUMNS = ("observations", "actions", "rewards", "costs", "next_observations", "terminations", "truncations")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """What a controller did, one row per step, in the order it happened.
 
@@ -104,8 +104,13 @@ class Dataset:
         rows = checks.equal_lengths(columns, labels)
         found = list(notes)
 
-        columns.setdefault("terminations", np.zeros(rows, np.bool_))
-        columns.setdefault("truncations", np.zeros(rows, np.bool_))
+        if terminations is None:
+            columns["terminations"] = np.zeros(rows, np.bool_)
+            found.append("no column says where episodes terminated: every end counts as truncated")
+        if truncations is None:
+            columns["truncations"] = np.zeros(rows, np.bool_)
+            if episode is None:
+                found.append("no column says where episodes were truncated: every end counts as terminated")
         if episode is not None:
             columns["truncations"] = truncations_from_episode_column(
                 columns.pop("episode"), columns["terminations"], columns["truncations"]
@@ -145,6 +150,10 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.rewards)
+
+    def __repr__(self) -> str:
+        sizes = f"{self.observations.shape[1]} observations, {self.actions.shape[1]} actions"
+        return f"Dataset({self.name!r}: {len(self)} rows, {len(self.episode_starts)} episodes, {sizes})"
 
     @cached_property
     def _episode_bounds(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -186,6 +195,7 @@ class Dataset:
     def select_episodes(self, chosen: ArrayLike) -> "Dataset":
         """The log reduced to whole episodes, in their order: a mask over episodes, or their indices."""
         index = np.asarray(chosen)
+        index = index if index.size else index.astype(np.intp)  # an empty list would count as one of floats
         mask = np.zeros(len(self.episode_starts), np.bool_)
         if index.dtype == np.bool_ and index.shape != mask.shape:
             raise InvalidSetting(f"the mask has shape {index.shape}; the log has {len(mask)} episodes")

@@ -55,7 +55,8 @@ def read_minari(path: Path) -> RawLog:
         header = {"name": str(metadata.get("dataset_id", path.name)), "metadata": {"task": metadata.get("env_spec")}}
         if np.isfinite(space.low).all() and np.isfinite(space.high).all():
             header |= {"action_low": space.low.tolist(), "action_high": space.high.tolist()}
-    return RawLog(columns, header, {name: LABELS.get(name, (name,)) for name in columns}, tuple(columns))
+    labels: dict[str, tuple[str, ...]] = {name: LABELS.get(name, (name,)) for name in columns}
+    return RawLog(columns, header, labels, tuple(name for names in labels.values() for name in names))
 
 
 def _episode(number: int, item: dict[str, Any]) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from ringfence.data.arrayfiles import KEYS, read_hdf5, read_npz
+from ringfence.data.arrayfiles import KEYS, PLAIN_HEADER, read_hdf5, read_npz
 from ringfence.data.columnmapping import ColumnMapping
 from ringfence.data.dataset import CostFunction, Dataset
 from ringfence.data.minarifiles import is_minari_directory, minari_directory, read_minari
-from ringfence.data.rawlog import RawLog, verify
+from ringfence.data.rawlog import ENTRY, RawLog, verify
 from ringfence.data.tables import read_csv, read_parquet
 from ringfence.errors import InvalidSetting, MissingColumns, UnreadableFile
 
@@ -49,7 +49,7 @@ def load_file(
         action_low=action_low,
         action_high=action_high,
         name=str(header.get("name") or where.stem),
-        notes=header.get("notes") or (),
+        notes=(*(header.get("notes") or ()), *_unused(log)),
         metadata=header.get("metadata"),
         labels=log.labels,
     )
@@ -76,6 +76,13 @@ def _read(path: str | Path, columns: ColumnMapping | None) -> tuple[RawLog, Path
     if columns is not None:
         raise InvalidSetting(f"a column mapping is for tables (.parquet, .csv); {path.name} holds named arrays")
     return ARRAY_READERS[suffix](path), path
+
+
+def _unused(log: RawLog) -> list[str]:
+    """A misspelt optional column would otherwise be left out without a word."""
+    used = {name for names in log.labels.values() for name in names} | {ENTRY, *PLAIN_HEADER}
+    unused = [name for name in log.present if name not in used]
+    return [f"not used: {', '.join(unused)}"] if unused else []
 
 
 def _what_is_missing(path: Path, missing: list[str], log: RawLog) -> str:

@@ -1,7 +1,8 @@
 """Parquet and CSV: one table column per number."""
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,8 @@ def read_csv(path: Path, mapping: ColumnMapping) -> RawLog:
                     else:
                         values = np.empty((len(batch), len(names)), np.float32)
                         parts[column].append(_fill(values, batch, names))
-        except pa.ArrowInvalid:
-            _explain_csv_value(path, types)
+        except pa.ArrowInvalid as error:
+            _explain_csv_value(error, present)
             raise
         log = RawLog({}, {"notes": _csv_notes(path)}, labels, tuple(present))
         for column in labels:
@@ -174,57 +175,27 @@ def _csv_names(path: Path) -> list[str]:
     return names
 
 
-def _csv_batches(path: Path, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-    broken: list[Any] = []
-
-    def remember(row: Any) -> str:
-        broken.append(row)
-        return "error"
-
-    try:
-        yield from pa.csv.open_csv(
-            path,
-            read_options=pa.csv.ReadOptions(use_threads=False),  # only then are lines counted
-            parse_options=pa.csv.ParseOptions(invalid_row_handler=remember),
-            convert_options=pa.csv.ConvertOptions(
-                column_types=types,
-                include_columns=list(types),
-                strings_can_be_null=True,
-                true_values=list(TRUE_WORDS),
-                false_values=list(FALSE_WORDS),
-            ),
-        )
-    except pa.ArrowInvalid:
-        if broken:
-            raise UnreadableFile(
-                f"{path} has {broken[0].actual_columns} values in line {broken[0].number} where its first line names "
-                f"{broken[0].expected_columns} columns; the file may be cut short"
-            ) from None
-        raise
+def _csv_batches(path: Path, types: Mapping[str, pa.DataType]) -> pa.csv.CSVStreamingReader:
+    return pa.csv.open_csv(
+        path,
+        read_options=pa.csv.ReadOptions(use_threads=False),  # only then does Arrow say in which line it failed
+        convert_options=pa.csv.ConvertOptions(
+            column_types=types,
+            include_columns=list(types),
+            strings_can_be_null=True,
+            true_values=list(TRUE_WORDS),
+            false_values=list(FALSE_WORDS),
+        ),
+    )
 
 
-def _explain_csv_value(path: Path, types: Mapping[str, pa.DataType]) -> None:
-    """Arrow says what it could not convert but not where: read again as text and find the first such cell."""
-    start = 0
-    for batch in _csv_batches(path, dict.fromkeys(types, pa.string())):
-        for name, kind in types.items():
-            if pa.types.is_string(kind):
-                continue
-            is_flag = pa.types.is_boolean(kind)
-            for row, text in enumerate(batch.column(name).to_pylist()):
-                if text is None or (text.strip() in (*TRUE_WORDS, *FALSE_WORDS) if is_flag else _is_number(text)):
-                    continue
-                needed = "true or false" if is_flag else "numbers"
-                raise WrongShape(f"column '{name}' holds {text!r} in row {start + row}; needed: {needed}")
-        start += len(batch)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def _explain_csv_value(error: Exception, present: Sequence[str]) -> None:
+    """Say in our words which cell Arrow could not convert; its lines count from 1 and include the column names."""
+    cell = re.fullmatch(r"In CSV column #(\d+): Row #(\d+): .*conversion error to (\w+): (.*)", str(error), re.DOTALL)
+    if cell:
+        needed = "true or false" if cell[3] == "bool" else "numbers"
+        reason = " ".join(cell[4].split())
+        raise WrongShape(f"column '{present[int(cell[1])]}' in row {int(cell[2]) - 2}: {reason}; needed: {needed}")
 
 
 def _csv_notes(path: Path) -> list[str]:
