@@ -75,10 +75,12 @@ def test_an_mlp_gives_the_same_outputs_in_numpy(normalise, observations):
 def test_a_clipped_gaussian_adds_its_noise_and_is_cut_off_at_the_bounds():
     tensors = {"actor.0.weight": np.array([[0.5, 2.0]]), "actor.0.bias": np.zeros(2), "log_std": np.log([0.1, 0.2])}
     policy = Policy("clipped-gaussian", tensors, [0.0], [1.0], [-1, -1], [1, 1])
-    np.testing.assert_allclose(policy([1.0]), [0.5, 1.0])
-    noise = np.random.default_rng(3).standard_normal((1, 2))[0]
-    expected = np.clip([0.5 + 0.1 * noise[0], 2.0 + 0.2 * noise[1]], -1, 1)
-    np.testing.assert_allclose(policy([1.0], deterministic=False, rng=np.random.default_rng(3)), expected, rtol=1e-6)
+    mean = np.tanh([0.5, 2.0])
+    np.testing.assert_allclose(policy([1.0]), mean, rtol=1e-6)
+    noise = np.random.default_rng(6).standard_normal((1, 2))[0]
+    expected = np.clip(mean + [0.1, 0.2] * noise, -1, 1)
+    assert expected[1] == 1.0
+    np.testing.assert_allclose(policy([1.0], deterministic=False, rng=np.random.default_rng(6)), expected, rtol=1e-6)
 
 
 def test_an_observation_has_the_same_action_in_any_batch(policy, observations):

@@ -107,13 +107,88 @@ def tanh_gaussian(
 def clipped_gaussian(
     tensors: Tensors, observations: Float[np.ndarray, "batch obs"], noise: Noise | None
 ) -> Float[np.ndarray, "batch act"]:
-    """a = clip(mean + std * noise, -1, 1): the mean from the network `actor` (tanh units), the standard deviation one
+    """a = clip(tanh(f) + std * noise, -1, 1): f from the network `actor` (tanh units), the standard deviation one
     number per joint, the same in every state (`log_std`). This is what PPO and CPO train."""
-    mean = mlp_forward(tensors, "actor", observations, activation=np.tanh)
+    mean = np.tanh(mlp_forward(tensors, "actor", observations, activation=np.tanh))
     if noise is not None:
         mean = mean + np.exp(tensors["log_std"]) * noise.standard_normal(mean.shape).astype(np.float32)
     clipped: np.ndarray = np.clip(mean, -1.0, 1.0)
     return clipped
 
 
-ACTORS: dict[str, Actor] = {"tanh-gaussian": tanh_gaussian, "clipped-gaussian": clipped_gaussian}
+LATENT_BOUND = 0.5  # as in `ringfence.algorithms.candidates`
+
+
+def bcq(
+    tensors: Tensors, observations: Float[np.ndarray, "batch obs"], noise: Noise | None
+) -> Float[np.ndarray, "batch act"]:
+    """The best of n candidates: decoded from latents z, moved by at most `phi`. Without noise the latents are those in
+    the file, the same in every state; with it they are drawn anew."""
+    latents = np.broadcast_to(tensors["latents"], (len(observations), *tensors["latents"].shape))
+    if noise is not None:
+        latents = noise.standard_normal(latents.shape).astype(np.float32)
+    states = np.repeat(observations, latents.shape[1], axis=0)
+    clipped = np.clip(latents, -LATENT_BOUND, LATENT_BOUND).reshape(len(states), -1)
+    actions = np.tanh(mlp_forward(tensors, "decoder", np.concatenate([states, clipped], -1)))
+    move = np.tanh(mlp_forward(tensors, "perturbation", np.concatenate([states, actions], -1)))
+    return best_by_penalised_value(
+        tensors, states, np.clip(actions + tensors["phi"] * move, -1.0, 1.0), len(observations)
+    )
+
+
+def bear(
+    tensors: Tensors, observations: Float[np.ndarray, "batch obs"], noise: Noise | None
+) -> Float[np.ndarray, "batch act"]:
+    """The best of n actions of a tanh-Gaussian. Without noise the n draws are those in the file."""
+    mean, log_std = np.split(mlp_forward(tensors, "actor", observations)[:, None], 2, axis=-1)
+    std = np.exp(np.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
+    draws = tensors["noise"]
+    if noise is not None:
+        draws = noise.standard_normal((len(observations), *draws.shape)).astype(np.float32)
+    candidates = np.tanh(mean + std * draws)
+    states = np.repeat(observations, candidates.shape[1], axis=0)
+    return best_by_penalised_value(tensors, states, candidates.reshape(len(states), -1), len(observations))
+
+
+def best_by_penalised_value(
+    tensors: Tensors, states: Float[np.ndarray, "rows obs"], actions: Float[np.ndarray, "rows act"], batch: int
+) -> Float[np.ndarray, "batch act"]:
+    """In each state the candidate with the greatest Qr - lambda Qc; a state's candidates stand one after another."""
+    pairs = np.concatenate([states, actions], -1)
+    value = mlp_forward(tensors, "reward", pairs) - tensors["lambda"] * mlp_forward(tensors, "cost", pairs)
+    best = value.reshape(batch, -1).argmax(1)
+    chosen: np.ndarray = actions.reshape(batch, -1, actions.shape[-1])[np.arange(batch), best]
+    return chosen
+
+
+def mixture(
+    tensors: Tensors, observations: Float[np.ndarray, "batch obs"], noise: Noise | None
+) -> Float[np.ndarray, "batch act"]:
+    """One of several deterministic policies, a = tanh(f(s)). Without noise it is the `chosen` one, always. With noise
+    it is drawn anew in every step, since a policy does not know where episodes begin; to draw one for each episode,
+    as a mixture is meant, use `Policy.components`."""
+    count = component_count(tensors)
+    drawn = np.full(len(observations), tensors["chosen"][0])
+    if noise is not None:
+        drawn = np.floor(noise.random((len(observations),)) * count)
+    parts = [np.tanh(mlp_forward(tensors, f"component.{i}", observations[drawn == i])) for i in range(count)]
+    actions = np.empty((len(observations), parts[0].shape[-1]), np.float32)
+    for i, part in enumerate(parts):
+        actions[drawn == i] = part
+    return actions
+
+
+def component_count(tensors: Tensors) -> int:
+    count = 0
+    while f"component.{count}.0.weight" in tensors:
+        count += 1
+    return count
+
+
+ACTORS: dict[str, Actor] = {
+    "tanh-gaussian": tanh_gaussian,
+    "clipped-gaussian": clipped_gaussian,
+    "bcq": bcq,
+    "bear": bear,
+    "mixture": mixture,
+}

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from safetensors.numpy import save as to_safetensors
 
 from ringfence.deploy.actors import ACTORS, Noise
 from ringfence.errors import ForeignPolicy, InvalidSetting, NonFiniteValue, UnknownName, WouldOverwrite, WrongShape
+from ringfence.files import atomic_write
 
 FORMAT, FORMAT_VERSION = "ringfence-policy", "1"
 SCALING = ("observation_mean", "observation_std", "action_low", "action_high")
@@ -96,7 +96,9 @@ class Policy:
         path = Path(path)
         if path.exists() and not overwrite:
             raise WouldOverwrite(f"{path} exists already; choose another name or pass overwrite=True")
-        _write_whole(path, self.to_bytes())
+        content = self.to_bytes()
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(content)
         return path
 
     def to_bytes(self) -> bytes:
@@ -151,20 +153,6 @@ def _vector(name: str, value: Any) -> Float[np.ndarray, " n"]:
     if vector.ndim != 1 or not np.isfinite(vector).all():
         raise WrongShape(f"{name} must be a vector of finite numbers, not of shape {vector.shape}: {vector}")
     return vector
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Temporary file, fsync, rename: a kill at any moment leaves the old file or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
