@@ -7,6 +7,7 @@ translates from and to the person's own units.
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 import equinox as eqx
@@ -21,16 +22,10 @@ Tree = TypeVar("Tree")
 
 
 class Linear(eqx.Module):
-    """x W + b, with the weights drawn uniformly from +-1/sqrt(inputs)."""
+    """x W + b."""
 
     weight: Float[Array, "inputs outputs"]
     bias: Float[Array, " outputs"]
-
-    def __init__(self, inputs: int, outputs: int, *, key: PRNGKeyArray):
-        weight_key, bias_key = jax.random.split(key)
-        bound = 1.0 / math.sqrt(inputs)
-        self.weight = jax.random.uniform(weight_key, (inputs, outputs), minval=-bound, maxval=bound)
-        self.bias = jax.random.uniform(bias_key, (outputs,), minval=-bound, maxval=bound)
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
         return x @ self.weight + self.bias
@@ -43,15 +38,21 @@ def layer_norm(x: Float[Array, "*batch features"]) -> Float[Array, "*batch featu
 
 
 class MLP(eqx.Module):
-    """Linear layers with ReLU between them, optionally with LayerNorm before each ReLU."""
+    """Linear layers with ReLU between them, optionally with LayerNorm before each ReLU. Weights and biases start uniform
+    in +-1/sqrt(inputs)."""
 
     layers: tuple[Linear, ...]
     normalise: bool = eqx.field(static=True)
 
     def __init__(self, inputs: int, outputs: int, hidden: Sequence[int], *, normalise: bool = False, key: PRNGKeyArray):
-        sizes = [inputs, *hidden, outputs]
-        keys = jax.random.split(key, len(sizes) - 1)
-        self.layers = tuple(Linear(m, n, key=k) for m, n, k in zip(sizes[:-1], sizes[1:], keys, strict=True))
+        sizes = list(pairwise([inputs, *hidden, outputs]))
+        # One draw for all layers: each separate one would cost compile time.
+        drawn = jax.random.uniform(key, (sum((m + 1) * n for m, n in sizes),), minval=-1.0, maxval=1.0)
+        layers, start = [], 0
+        for m, n in sizes:
+            block = drawn[start : (start := start + (m + 1) * n)].reshape(m + 1, n) / math.sqrt(m)
+            layers.append(Linear(block[:m], block[m]))
+        self.layers = tuple(layers)
         self.normalise = normalise
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:

@@ -286,7 +286,7 @@ class CPQ:
             key=keys[4],
         )
         return State(
-            step=jnp.asarray(0),
+            step=jnp.zeros((), jnp.int32),
             limit=jnp.asarray(limit, jnp.float32),
             floor=jnp.asarray(min(spec.least_reward, 0.0) / (1.0 - self.discount), jnp.float32),
             detector=detector,

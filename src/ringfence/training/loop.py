@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ringfence import __version__
-from ringfence.algorithms.interface import Method, Metrics, Stage, State
+from ringfence.algorithms.interface import Method, Metrics, RestrictsLog, Stage, State
 from ringfence.data.dataset import Dataset
 from ringfence.deploy.policy import Policy
 from ringfence.errors import InvalidSetting, NonFiniteLoss
@@ -28,7 +28,19 @@ from ringfence.training.rundir import RunDirectory
 Evaluate = Callable[[Policy, Member], Mapping[str, float]]
 Row = dict[str, Any]
 CHUNK_SECONDS = 1.0  # how long one call into the compiled program should take: progress and Ctrl-C wait for it
-SHOWN = ("detector_loss", "indicator", "ood_rate", "alpha", "qr_policy", "qc_policy")
+SHOWN = (
+    "detector_loss",
+    "generator_loss",
+    "log_likelihood",
+    "indicator",
+    "ood_rate",
+    "alpha",
+    "lambda_cost",
+    "lambda_mmd",
+    "gap",
+    "qr_policy",
+    "qc_policy",
+)
 
 
 @dataclass(frozen=True)
@@ -50,10 +62,17 @@ class Plan:
             raise InvalidSetting("a run needs at least one seed and one limit")
         if len(set(self.members)) < len(self.members):
             raise InvalidSetting("the same seed and limit appear twice")
+        self.method.stages(self.steps)  # a method may refuse so many steps; better before anything is written
 
     @property
     def intervals(self) -> tuple[int, ...]:
         return self.log_every, self.evaluate_every, self.checkpoint_every
+
+    def learns_from(self, log: Dataset) -> Dataset:
+        """The part of the log that the method learns from; an error if it finds nothing it can use."""
+        if isinstance(self.method, RestrictsLog):
+            return self.method.restrict(log, [member.limit for member in self.members])
+        return log
 
 
 @dataclass
@@ -106,13 +125,14 @@ class Session:
         interrupt: "Interrupt",
         observe: Callable[[Row], None],
     ):
-        self.dataset, self.plan, self.evaluate, self.directory = dataset, plan, evaluate, directory
+        self.log, self.plan, self.evaluate, self.directory = dataset, plan, evaluate, directory
         self.metadata, self.progress, self.interrupt, self.observe = metadata, progress, interrupt, observe
         self.method = without_limit(plan.method)
         self.stages = self.method.stages(plan.steps)
-        self.spec = spec_of(dataset)
-        self.data = to_device(dataset)
-        self.sample = diagnostic_sample(dataset, self.data, self.method.discount)
+        self.dataset = plan.learns_from(dataset)
+        self.spec = spec_of(self.dataset)
+        self.data = to_device(self.dataset)
+        self.sample = diagnostic_sample(self.dataset, self.data, self.method.discount)
         self.seeds = jnp.asarray([member.seed for member in plan.members], jnp.uint32)
         self.result = Result(plan, path=directory.path if directory else None)
         self.history: dict[Member, list[Mapping[str, float]]] = defaultdict(list)
@@ -264,8 +284,8 @@ class Session:
                 "discount": self.method.discount,
                 "seed": member.seed,
                 "steps": self.plan.steps,
-                "log": self.dataset.name,
-                "log_fingerprint": self.dataset.fingerprint,
+                "log": self.log.name,
+                "log_fingerprint": self.log.fingerprint,
                 "ringfence": __version__,
                 **self.metadata,
             },

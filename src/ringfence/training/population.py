@@ -69,7 +69,8 @@ def compile_programs(method: Method, spec: Spec, stage_index: int, members: int)
     @jax.jit
     def init(seeds: Int[Array, " members"], limits: Float[Array, " members"]) -> State:
         def one(seed: Int[Array, ""], limit: Float[Array, ""]) -> State:
-            return method.init(member_key(seed, 0), limit, spec)
+            state = method.init(member_key(seed, 0), limit, spec)
+            return jax.tree.map(lambda x: jnp.asarray(x, x.dtype), state)  # weak types would compile `advance` twice
 
         return over_members(one, (0, 0))(seeds, limits)
 

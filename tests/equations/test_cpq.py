@@ -1,0 +1,404 @@
+"""CPQ's losses and operators against independent calculations, and where their gradients flow."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ringfence.algorithms import CPQ
+from ringfence.algorithms.cpq import (
+    OODActions,
+    actor_objective,
+    alpha_step,
+    choose_ood,
+    cost_bellman_target,
+    cost_critic_loss,
+    ood_cost,
+    penalized_bellman_target,
+    reward_critic_loss,
+    score_function_loss,
+)
+from ringfence.networks import sample_tanh, tanh_log_prob
+from tests.equations import reference
+from tests.equations.conftest import ACT, ROWS, SMALL, small_state
+
+KEY = jax.random.key(5)
+DISCOUNT = 0.9
+
+
+def largest(tree):
+    return max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(tree))
+
+
+def some_ood(kept, seed=0):
+    """OOD actions of the estimator "all" for a given mask (n, batch)."""
+    kept = jnp.asarray(kept)
+    actions = jax.random.uniform(jax.random.key(seed), (*kept.shape, ACT), minval=-1, maxval=1)
+    return actions, choose_ood(actions, kept, "all", KEY)
+
+
+KEPT = np.array([[1, 0, 0, 1, 0, 1], [1, 0, 1, 1, 0, 0], [1, 0, 0, 0, 0, 1], [1, 0, 0, 1, 0, 0]], bool)
+
+# Step 1
+
+
+def test_the_ood_cost_of_a_state_averages_over_the_kept_actions_and_is_zero_without_any(batch, printed):
+    critic = small_state(printed).critics.cost
+    actions, ood = some_ood(KEPT)
+    expected = []
+    for j, s in enumerate(np.asarray(batch.observations)):
+        values = [reference.q(critic, s, np.asarray(actions[i, j])) for i in range(len(KEPT)) if KEPT[i, j]]
+        expected.append(sum(values) / len(values) if values else 0.0)
+    np.testing.assert_allclose(ood_cost(critic, batch.observations, ood), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_choosing_one_kept_action_has_the_expectation_of_averaging_all_of_them():
+    actions, everything = some_ood(KEPT)
+    picks = jax.vmap(lambda key: choose_ood(actions, jnp.asarray(KEPT), "one", key))(jax.random.split(KEY, 20000))
+    chosen = np.asarray(picks.actions[:, 0])  # (draws, batch, act)
+    for j in range(ROWS):
+        kept = np.flatnonzero(KEPT[:, j])
+        assert np.all(np.asarray(picks.weights[:, 0, j]) == (len(kept) > 0))
+        for i in kept:  # the mean over all gives each kept action the weight 1/m; so do the draws
+            share = np.mean(np.all(chosen[:, j] == np.asarray(actions[i, j]), -1))
+            assert share == pytest.approx(float(everything.weights[i, j]), abs=0.015)
+
+
+def test_the_expected_gradient_of_one_is_the_gradient_of_all(batch, printed):
+    """Exactly: the average over every way to choose one action per state, each equally likely."""
+    critic = small_state(printed).critics.cost
+    kept = np.array([[1, 0, 1, 1, 0, 0], [1, 0, 0, 1, 0, 1]], bool)
+    actions, everything = some_ood(kept)
+    target = jnp.zeros(ROWS)
+
+    def gradient(ood):
+        return jax.grad(lambda c: cost_critic_loss(c, batch, target, ood, jnp.asarray(3.0), jnp.asarray(1.0))[0])(
+            critic
+        )
+
+    found = jnp.asarray(kept.any(0), jnp.float32)
+    sums, ways = None, 0
+    for first in (0, 1):
+        for fourth in (0, 1):  # states 0 and 3 have two kept actions; the others one or none
+            index = np.array([first, 0, 0, fourth, 0, 1])
+            picked = jnp.take_along_axis(actions, jnp.asarray(index)[None, :, None], 0)
+            one = gradient(OODActions(picked, found[None], found))
+            sums = one if sums is None else jax.tree.map(jnp.add, sums, one)
+            ways += 1
+    mean = jax.tree.map(lambda x: x / ways, sums)
+    for a, b in zip(jax.tree.leaves(mean), jax.tree.leaves(gradient(everything)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_the_cost_target_is_the_bellman_backup_of_the_target_critic_and_stops_at_termination(batch, printed):
+    target_critic = small_state(printed).targets.cost
+    following = reference.q_each(target_critic, batch.next_observations, batch.actions)
+    expected = np.asarray(batch.costs) + DISCOUNT * np.array([1, 0, 1, 1, 0, 1]) * following
+    got = cost_bellman_target(target_critic, batch, batch.actions, DISCOUNT)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_cost_loss_is_squared_bellman_error_minus_alpha_times_the_ood_excess(batch, printed):
+    critic = small_state(printed).critics.cost
+    actions, ood = some_ood(KEPT)
+    target, alpha, ood_limit = np.linspace(-1, 1, ROWS), 2.5, 1.2
+    errors = (reference.q_each(critic, batch.observations, batch.actions) - target) ** 2
+    pushed = []
+    for j, s in enumerate(np.asarray(batch.observations)):
+        values = [reference.q(critic, s, np.asarray(actions[i, j])) for i in range(len(KEPT)) if KEPT[i, j]]
+        pushed.append(np.mean(values) if values else 0.0)
+    expected = errors.mean() - alpha * (np.mean(pushed) - ood_limit)
+    loss, _ = cost_critic_loss(critic, batch, jnp.asarray(target), ood, jnp.asarray(alpha), jnp.asarray(ood_limit))
+    assert loss == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_ood_push_has_the_gradient_of_the_live_cost_critic(batch, printed):
+    """Against finite differences of the NumPy loss, in the parameters of the cost critic."""
+    critic = small_state(printed).critics.cost
+    actions, ood = some_ood(KEPT)
+    alpha = 3.0
+    zero = jnp.zeros(ROWS)
+
+    def loss(c, a):
+        return cost_critic_loss(c, batch, zero, ood, jnp.asarray(a), jnp.asarray(1.0))[0]
+
+    push = jax.tree.map(jnp.subtract, jax.grad(loss)(critic, alpha), jax.grad(loss)(critic, 0.0))
+    copy = reference.float64_copy(critic.mlp)
+
+    def pushed():
+        total = 0.0
+        for j, s in enumerate(np.asarray(batch.observations, np.float64)):
+            values = [
+                reference.mlp(copy, np.concatenate([s, actions[i, j]]))[0] for i in range(len(KEPT)) if KEPT[i, j]
+            ]
+            total += np.mean(values) if values else 0.0
+        return -alpha * total / ROWS
+
+    for layer, index in [(0, (0, 1)), (0, (3, 2)), (1, (2, 5)), (2, (1, 0))]:
+        expected = reference.numerical_gradient(pushed, copy.layers[layer].weight, index)
+        got = np.asarray(push.mlp.layers[layer].weight)[index]
+        assert got == pytest.approx(expected, rel=1e-2, abs=1e-5)
+    assert largest(push) > 0
+
+
+def test_alpha_rises_while_ood_costs_are_below_their_limit_and_falls_above_but_never_below_zero():
+    found = jnp.ones(3)
+    low, high = jnp.asarray([1.0, 2.0, 3.0]), jnp.asarray([60.0, 70.0, 80.0])
+    limit = jnp.asarray(45.0)
+    assert alpha_step(jnp.asarray(1.0), low, found, limit, 0.1, "all") == pytest.approx(1 + 0.1 * 43)
+    assert alpha_step(jnp.asarray(9.0), high, found, limit, 0.1, "all") == pytest.approx(9 - 0.1 * 25)
+    assert alpha_step(jnp.asarray(0.5), high, found, limit, 0.1, "all") == 0
+
+
+def test_as_printed_alpha_rises_when_nothing_is_ood_and_over_ood_states_it_rests():
+    nothing, limit = jnp.zeros(4), jnp.asarray(45.0)
+    assert alpha_step(jnp.asarray(1.0), nothing, nothing, limit, 0.1, "all") == pytest.approx(1 + 0.1 * 45)
+    assert alpha_step(jnp.asarray(1.0), nothing, nothing, limit, 0.1, "ood") == 1
+
+
+def test_a_fixed_alpha_stays_fixed_and_a_tuned_one_moves(batch, printed):
+    for method, moves in [(replace(printed, alpha=2.0), False), (printed, True)]:
+        before = small_state(method, limit=1000.0)
+        after, _ = method.update(before, batch, KEY)
+        assert (float(after.alpha) != float(before.alpha)) == moves
+
+
+# Step 2
+
+
+@pytest.mark.parametrize(("unsafe_value", "name"), [(0.0, "zero"), (-20.0, "floor"), (None, "value")])
+def test_the_penalized_target_backs_up_only_from_safe_pairs(batch, printed, unsafe_value, name):
+    targets = small_state(printed).targets
+    next_actions = batch.actions[::-1]
+    first, second = (reference.q_each(c, batch.next_observations, next_actions) for c in targets.reward)
+    cost = reference.q_each(targets.cost, batch.next_observations, next_actions)
+    limit = float(np.median(cost))  # so that both kinds occur
+    assert 0 < np.sum(cost <= limit) < ROWS
+    expected = []
+    for i in range(ROWS):
+        value = min(first[i], second[i])
+        if cost[i] > limit and unsafe_value is not None:
+            value = unsafe_value
+        goes_on = [1, 0, 1, 1, 0, 1][i]
+        expected.append(float(batch.rewards[i]) + DISCOUNT * goes_on * value)
+    got = penalized_bellman_target(targets, batch, next_actions, jnp.asarray(limit), DISCOUNT, unsafe_value)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_floor_is_the_least_value_that_the_logs_rewards_allow(printed):
+    assert small_state(printed).floor == pytest.approx(-2.0 / (1 - 0.99))
+    method = replace(printed, backup="floor")
+    assert method._unsafe_value(small_state(method)) == pytest.approx(-200.0)
+
+
+def test_the_reward_loss_is_the_squared_error_of_both_critics_and_nothing_else(batch, printed):
+    critics = small_state(printed).critics.reward
+    target = np.linspace(-1, 1, ROWS)
+    values = [reference.q_each(c, batch.observations, batch.actions) for c in critics]
+    expected = sum(np.mean((v - target) ** 2) for v in values)
+    loss, smaller = reward_critic_loss(critics, batch, jnp.asarray(target))
+    assert loss == pytest.approx(expected, rel=1e-4)
+    np.testing.assert_allclose(smaller, np.minimum(*values), rtol=1e-4, atol=1e-5)
+
+
+# Step 3
+
+
+@pytest.mark.parametrize(
+    ("recovery", "expected"),
+    [
+        ("none", lambda qr, qc: qr if qc <= 10 else 0.0),
+        ("switch", lambda qr, qc: qr if qc <= 10 else -3 * qc / 10),
+        ("hinge", lambda qr, qc: qr - 3 * max(qc - 10, 0) / 10),
+    ],
+)
+def test_what_the_actor_maximises_at_a_pair(recovery, expected):
+    qr, qc = np.array([1.0, -2.0, 3.0, 4.0]), np.array([9.0, 10.0, 10.5, 30.0])
+    got = actor_objective(jnp.asarray(qr), jnp.asarray(qc), jnp.asarray(10.0), recovery, 3.0)
+    np.testing.assert_allclose(got, [expected(r, c) for r, c in zip(qr, qc, strict=True)], rtol=1e-6)
+
+
+def drawn_actions(method, state, batch, key):
+    return np.asarray(sample_tanh(state.actor(batch.observations), key, (1,))[0][0])
+
+
+def test_the_printed_actor_loss_is_minus_the_mean_of_indicator_times_the_smaller_value(batch, printed):
+    state = small_state(printed)
+    actions = drawn_actions(printed, state, batch, KEY)
+    qr = np.minimum(*(reference.q_each(c, batch.observations, actions) for c in state.critics.reward))
+    qc = reference.q_each(state.critics.cost, batch.observations, actions)
+    limit = float(np.median(qc))
+    loss, metrics = printed.actor_loss(state.actor, state.critics, batch, jnp.asarray(limit), KEY)
+    assert loss == pytest.approx(-np.mean(np.where(qc <= limit, qr, 0.0)), rel=1e-3)
+    assert metrics["indicator"] == pytest.approx(np.mean(qc <= limit))
+
+
+def test_our_actor_loss_normalises_qr_and_adds_hinge_and_anchor(batch, departed):
+    method = replace(departed, anchor=0.7, recovery_weight=2.0, margin=0.25)
+    state = small_state(method)
+    actions = drawn_actions(method, state, batch, KEY)
+    qr = np.minimum(*(reference.q_each(c, batch.observations, actions) for c in state.critics.reward))
+    qc = reference.q_each(state.critics.cost, batch.observations, actions)
+    limit = 2 * abs(float(np.median(qc))) + 0.1
+    aim = 0.75 * limit
+    expected = -np.mean(qr / np.mean(np.abs(qr)) - 2.0 * np.maximum(qc - aim, 0) / aim) + 0.7 * np.mean(
+        (actions - np.asarray(batch.actions)) ** 2
+    )
+    loss, _ = method.actor_loss(state.actor, state.critics, batch, jnp.asarray(limit), KEY)
+    assert loss == pytest.approx(expected, rel=1e-3)
+
+
+def actor_gradient(method, state, batch, limit):
+    return jax.grad(method.actor_loss, has_aux=True)(state.actor, state.critics, batch, jnp.asarray(limit), KEY)[0]
+
+
+def test_the_printed_reparametrised_gradient_dies_where_every_action_is_unsafe(batch, printed):
+    state = small_state(printed)
+    assert largest(actor_gradient(printed, state, batch, -1e6)) == 0
+    assert largest(actor_gradient(printed, state, batch, 1e6)) > 0
+
+
+@pytest.mark.parametrize("recovery", ["switch", "hinge"])
+def test_a_recovery_gradient_lowers_the_cost_where_every_action_is_unsafe(batch, printed, recovery):
+    method = replace(printed, recovery=recovery, recovery_weight=1e4)
+    state = small_state(method)
+    gradient = actor_gradient(method, state, batch, 0.0)
+    moved = jax.tree.map(lambda p, g: p - 1e-3 * g / largest(gradient), state.actor, gradient)
+
+    def cost(actor):
+        actions, _ = sample_tanh(actor(batch.observations), KEY, (1,))
+        qc = state.critics.cost(batch.observations, actions[0])
+        return jnp.mean(jnp.maximum(qc, 0.0) if recovery == "hinge" else jnp.where(qc > 0, qc, 0.0))
+
+    assert cost(state.actor) > 0
+    assert cost(moved) < cost(state.actor)
+
+
+def test_the_reparametrised_actor_gradient_matches_finite_differences(batch, printed):
+    state = small_state(printed)
+    gradient = actor_gradient(printed, state, batch, 1e6)
+    noise = np.asarray(jax.random.normal(KEY, (1, ROWS, ACT)), np.float64)[0]
+    copy = reference.float64_copy(state.actor.mlp)
+
+    def loss():
+        total = 0.0
+        for s, e in zip(np.asarray(batch.observations, np.float64), noise, strict=True):
+            out = reference.mlp(copy, s)
+            action = np.tanh(out[:ACT] + np.exp(np.clip(out[ACT:], -5, 2)) * e)
+            total -= min(reference.q(c, s, action) for c in state.critics.reward)
+        return total / ROWS
+
+    for layer, index in [(0, (0, 1)), (1, (2, 5)), (2, (1, 0)), (2, (4, 3))]:
+        expected = reference.numerical_gradient(loss, copy.layers[layer].weight, index)
+        assert np.asarray(gradient.mlp.layers[layer].weight)[index] == pytest.approx(expected, rel=2e-2, abs=1e-5)
+
+
+def test_the_score_function_gradient_feels_the_edge_of_the_indicator():
+    """One action, Qr = 1 everywhere, safe below an edge: the reparametrised gradient is 0, the true one is not."""
+    from scipy.stats import norm
+
+    from ringfence.networks import Gaussian
+
+    mean, std, edge = 0.2, 0.5, 0.4  # in the Gaussian's own units, before the squash
+    true_gradient = -norm.pdf((edge - mean) / std) / std  # d/dmean P(u <= edge)
+    gaussian = Gaussian(jnp.full((200, 1), mean), jnp.full((200, 1), jnp.log(std)))
+    actions, _ = sample_tanh(gaussian, KEY, (500,))
+
+    def loss(m):
+        moved = Gaussian(gaussian.mean + m, gaussian.log_std)
+        safe = (actions[..., 0] <= np.tanh(edge)).astype(jnp.float32)
+        return score_function_loss(safe, tanh_log_prob(moved, actions))
+
+    assert -jax.grad(loss)(0.0) == pytest.approx(true_gradient, rel=0.03)
+
+    def reparametrised(m):
+        drawn, _ = sample_tanh(Gaussian(gaussian.mean + m, gaussian.log_std), KEY, (500,))
+        return jnp.mean(jnp.where(drawn[..., 0] <= np.tanh(edge), 1.0, 0.0))
+
+    assert jax.grad(reparametrised)(0.0) == 0
+
+
+def test_the_baseline_of_the_score_function_is_the_mean_of_the_other_actions():
+    objective, log_prob = np.array([[1.0, 5.0], [2.0, 6.0], [6.0, 1.0]]), np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
+    total = 0.0
+    for i in range(3):
+        for j in range(2):
+            others = [objective[k, j] for k in range(3) if k != i]
+            total += (objective[i, j] - np.mean(others)) * log_prob[i, j]
+    assert score_function_loss(jnp.asarray(objective), jnp.asarray(log_prob)) == pytest.approx(-total / 6)
+
+
+# The whole step
+
+
+def test_one_update_moves_each_network_and_only_by_its_own_loss(batch, printed):
+    """Adam's first step is the learning rate against the gradient's sign, so the step shows each gradient's sign:
+    compare it with the gradients of the losses with everything else held fixed."""
+    state = small_state(printed)
+    state = replace(state, alpha=jnp.asarray(2.0))
+    keys = jax.random.split(KEY, 4)
+    next_actions, _ = sample_tanh(state.actor(batch.next_observations), keys[0])
+    candidates, _ = sample_tanh(state.actor(batch.observations), keys[1], (SMALL["ood_samples"],))
+    kept = state.detector.score(batch.observations, candidates) >= state.detector.threshold
+    ood = choose_ood(candidates, kept, "all", keys[2])
+    cost_target = cost_bellman_target(state.targets.cost, batch, next_actions, 0.99)
+    reward_target = penalized_bellman_target(state.targets, batch, next_actions, state.limit, 0.99)
+    expected = {
+        "cost": jax.grad(lambda c: cost_critic_loss(c, batch, cost_target, ood, state.alpha, 1.5 * state.limit)[0])(
+            state.critics.cost
+        ),
+        "reward": jax.grad(lambda c: reward_critic_loss(c, batch, reward_target)[0])(state.critics.reward),
+    }
+    after, _ = printed.update(state, batch, KEY)
+    expected["actor"] = jax.grad(printed.actor_loss, has_aux=True)(
+        state.actor, after.critics, batch, state.limit, keys[3]
+    )[0]
+    moved = {
+        "cost": (state.critics.cost, after.critics.cost),
+        "reward": (state.critics.reward, after.critics.reward),
+        "actor": (state.actor, after.actor),
+    }
+    for name, gradient in expected.items():
+        before, then = moved[name]
+        for g, b, a in zip(*map(jax.tree.leaves, (gradient, before, then)), strict=True):
+            g, step = np.asarray(g), np.asarray(a) - np.asarray(b)
+            clear = np.abs(g) > 1e-5
+            np.testing.assert_allclose(step[clear], -3e-4 * np.sign(g[clear]), rtol=0.05, err_msg=name)
+            assert np.all(np.abs(step[np.abs(g) == 0]) < 1e-9), name
+
+
+def test_the_targets_follow_by_tau_and_the_limit_the_detector_and_the_floor_do_not_move(batch, printed):
+    state = small_state(printed)
+    after, _ = printed.update(state, batch, KEY)
+    for old, new, live in zip(*map(jax.tree.leaves, (state.targets, after.targets, after.critics)), strict=True):
+        np.testing.assert_allclose(new, 0.995 * old + 0.005 * live, rtol=1e-4, atol=1e-7)
+    for part in ("limit", "floor", "detector"):
+        for old, new in zip(jax.tree.leaves(getattr(state, part)), jax.tree.leaves(getattr(after, part)), strict=True):
+            np.testing.assert_array_equal(old, new)
+
+
+def test_stage_one_trains_the_detector_and_nothing_else(batch, printed):
+    state = small_state(printed)
+    after, _ = printed.update_detector(state, batch, KEY)
+    for part in ("critics", "targets", "actor", "alpha", "limit"):
+        for old, new in zip(jax.tree.leaves(getattr(state, part)), jax.tree.leaves(getattr(after, part)), strict=True):
+            np.testing.assert_array_equal(old, new)
+    assert largest(jax.tree.map(jnp.subtract, after.detector.cvae, state.detector.cvae)) > 0
+    assert after.detector.threshold == state.detector.threshold
+
+
+def test_the_averaged_actor_is_the_actor_in_the_paper_preset_and_lags_behind_in_ours(batch, printed, departed):
+    for method, lags in [(printed, False), (departed, True)]:
+        state = replace(small_state(method), step=jnp.asarray(100_000))
+        after, _ = method.update(state, batch, KEY)
+        distance = largest(jax.tree.map(jnp.subtract, after.averaged_actor, after.actor))
+        assert (distance > 0) == lags
+
+
+def test_the_paper_preset_has_every_departure_switched_off():
+    printed = CPQ.paper()
+    assert (printed.layer_norm, printed.anchor, printed.recovery, printed.margin) == (False, 0.0, "none", 0.0)
+    assert (printed.backup, printed.alpha_over, printed.average_decay) == ("zero", "all", 0.0)
+    assert printed.ood_limit_ratio == 1.5

@@ -1,0 +1,32 @@
+"""Small logs made on the spot."""
+
+import numpy as np
+
+from ringfence.data import Dataset
+
+
+def narrow_log(rows=2000, seed=0, obs=3, act=2, episode_length=50, low=-1.0, high=1.0, with_source=False):
+    """A controller that acts as a smooth function of the state with a little noise: reward for large actions, which
+    also cost. A second controller, writing the later half, acts twice as strongly."""
+    rng = np.random.default_rng(seed)
+    observations = np.cumsum(rng.normal(size=(rows, obs)), 0) % 2.0 - 1.0
+    weights = rng.normal(size=(obs, act))
+    strength = np.where(np.arange(rows) < rows // 2, 0.3, 0.6)[:, None]
+    actions = np.clip(strength * np.tanh(observations @ weights) + 0.05 * rng.normal(size=(rows, act)), -1, 1)
+    ends = np.arange(1, rows + 1) % episode_length == 0
+    terminated = ends & (rng.uniform(size=rows) < 0.5)
+    scaled = low + (actions + 1) / 2 * (high - low)
+    return Dataset.from_arrays(
+        observations=observations,
+        actions=scaled,
+        rewards=1 + np.abs(actions).sum(1),
+        costs=np.abs(actions).mean(1),
+        next_observations=np.roll(observations, -1, 0),
+        terminations=terminated,
+        truncations=ends & ~terminated,
+        source=(np.arange(rows) >= rows // 2).astype(int) if with_source else None,
+        source_names=("gentle", "strong") if with_source else (),
+        action_low=np.full(act, low),
+        action_high=np.full(act, high),
+        name="narrow",
+    )

@@ -1,0 +1,46 @@
+"""One meaning for every limit."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringfence.errors import InvalidSetting
+from ringfence.limits import Limit
+
+
+@given(
+    st.floats(0, 1e4), st.sampled_from(["discounted", "episode", "step"]), st.floats(0.5, 0.999), st.integers(1, 5000)
+)
+def test_a_limit_says_back_what_was_put_in(value, kind, discount, horizon):
+    limit = Limit.of(value, kind, discount=discount, horizon=horizon)
+    said = {"discounted": limit.discounted, "episode": limit.per_episode, "step": limit.per_step}
+    assert said[kind] == pytest.approx(value, rel=1e-9, abs=1e-12)
+
+
+def test_without_a_horizon_a_cost_per_step_goes_on_forever():
+    assert Limit.of(0.3, "step", discount=0.99).discounted == pytest.approx(0.3 / 0.01)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "options", "word"),
+    [
+        (-1, "discounted", {}, "at least 0"),
+        (math.nan, "discounted", {}, "finite"),
+        (10, "episode", {}, "horizon"),
+        (10, "step", {"discount": 1.0}, "discount"),
+        (10, "step", {"horizon": 0}, "horizon"),
+        (10, "weekly", {}, "weekly"),
+    ],
+)
+def test_a_limit_that_makes_no_sense_is_refused_with_a_reason(value, kind, options, word):
+    with pytest.raises(InvalidSetting, match=word):
+        Limit.of(value, kind, **options)
+
+
+def test_a_limit_is_printed_in_all_three_ways():
+    text = str(Limit.of(300, "episode", horizon=1000))
+    assert "30" in text
+    assert "0.3 per step" in text
+    assert "300 per episode of 1000 steps" in text
