@@ -63,7 +63,8 @@ def train(
 
     chosen = [method.limit] if limits is None else list(limits)
     if any(limit is None for limit in chosen):
-        raise InvalidSetting("no limit given; write for example CPQ(limit=30.0), or pass limits=[20.0, 30.0]")
+        example = f"{type(method).__name__}(limit=30.0)"
+        raise InvalidSetting(f"no limit given; write for example {example}, or pass limits=[20.0, 30.0]")
     log = dataset if isinstance(dataset, Dataset) else load(dataset)
     plan = Plan(
         method,
@@ -73,6 +74,7 @@ def train(
         evaluate_every=evaluate_every,
         checkpoint_every=checkpoint_every,
     )
+    plan.learns_from(log)  # refuses a log without a part it can use before anything is written
     extras = {"task": task, "episodes": episodes, "tensorboard": tensorboard}
     directory = None
     if out is not None:

@@ -4,12 +4,14 @@
 scaled to [-1, 1]; the training loop does both.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
+
+from ringfence.data.dataset import Dataset
 
 State = Any  # a method's own pytree
 Metrics = dict[str, Float[Array, ""]]
@@ -88,3 +90,11 @@ class Method(Protocol):
 
     def warnings(self, stage: str, history: list[Mapping[str, float]]) -> list[str]:
         """What a person should be told about a run, in plain words, given the stage's metrics so far."""
+
+
+@runtime_checkable
+class RestrictsLog(Protocol):
+    """What a method has besides if it learns from a part of the log only."""
+
+    def restrict(self, dataset: Dataset, limits: Sequence[float]) -> Dataset:
+        """The part of the log that members with these limits learn from; all of them share it."""

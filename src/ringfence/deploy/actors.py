@@ -166,7 +166,7 @@ def mixture(
 ) -> Float[np.ndarray, "batch act"]:
     """One of several deterministic policies, a = tanh(f(s)). Without noise it is the `chosen` one, always. With noise
     it is drawn anew in every step, since a policy does not know where episodes begin; to draw one for each episode,
-    as a mixture is meant, use `Policy.components`."""
+    as a mixture is meant, use `ringfence.deploy.components`."""
     count = component_count(tensors)
     drawn = np.full(len(observations), tensors["chosen"][0])
     if noise is not None:

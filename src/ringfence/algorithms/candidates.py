@@ -1,0 +1,102 @@
+"""Choosing among sampled actions, as BCQ and BEAR do, with a price on cost.
+
+Both draw n candidate actions in a state. Their reward critics back up the best candidate under a soft-clipped double-Q
+value; their policy takes the candidate with the greatest penalised value Qr - lambda Qc.
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ringfence.algorithms.cpq import Critics, cost_bellman_target
+from ringfence.algorithms.interface import Batch
+from ringfence.algorithms.ood import cvae_loss
+from ringfence.algorithms.optimise import adam_step
+from ringfence.networks import CVAE, Critic
+
+Scalar = Float[Array, ""]
+PerState = Float[Array, " batch"]
+Candidates = Float[Array, "n batch act"]
+
+LATENT_BOUND = 0.5  # generators decode z ~ N(0, 1) clipped to this, which keeps to likely actions (BCQ's code)
+
+
+def generate(cvae: CVAE, observations: Float[Array, "batch obs"], latents: Float[Array, "n #batch z"]) -> Candidates:
+    """Actions that the log might hold in these states, one for each latent."""
+    count, batch = latents.shape[0], observations.shape[0]
+    states = jnp.broadcast_to(observations, (count, *observations.shape))
+    clipped = jnp.clip(latents, -LATENT_BOUND, LATENT_BOUND)
+    return cvae.decode(states, jnp.broadcast_to(clipped, (count, batch, latents.shape[-1])))
+
+
+def draw_latents(key: PRNGKeyArray, count: int, batch: int, action_dim: int) -> Float[Array, "n batch z"]:
+    """z ~ N(0, 1) for each candidate of each state; the latent has twice the action's dimensions, as in BCQ."""
+    return jax.random.normal(key, (count, batch, 2 * action_dim))
+
+
+def generator_step(
+    optimiser: optax.GradientTransformation,
+    cvae: CVAE,
+    optimiser_state: optax.OptState,
+    batch: Batch,
+    key: PRNGKeyArray,
+    beta: float,
+    decoder_std: float,
+) -> tuple[CVAE, optax.OptState, Scalar]:
+    """The generator, its optimiser's state and its loss after one step down `cvae_loss`."""
+
+    def loss(cvae: CVAE) -> Scalar:
+        return cvae_loss(cvae, batch.observations, batch.actions, key, beta=beta, decoder_std=decoder_std)
+
+    value, gradient = jax.value_and_grad(loss)(cvae)
+    moved, optimiser_state = adam_step(optimiser, gradient, optimiser_state, cvae)
+    return moved, optimiser_state, value
+
+
+def values(critic: Critic, observations: Float[Array, "batch obs"], candidates: Candidates) -> Float[Array, "n batch"]:
+    """Q(s, a_j) of every candidate."""
+    return critic(jnp.broadcast_to(observations, (*candidates.shape[:2], observations.shape[-1])), candidates)
+
+
+def choose(
+    critics: Critics, observations: Float[Array, "batch obs"], candidates: Candidates, price: Scalar
+) -> Float[Array, "batch act"]:
+    """The policy: argmax_j Qr_1(s, a_j) - lambda Qc(s, a_j)."""
+    reward, cost = (values(critic, observations, candidates) for critic in (critics.reward[0], critics.cost))
+    best = jnp.argmax(reward - price * cost, 0)
+    return jnp.take_along_axis(candidates, best[None, :, None], 0)[0]
+
+
+def soft_clipped(first: Float[Array, "*b"], second: Float[Array, "*b"], weight: float) -> Float[Array, "*b"]:
+    """w min(Q1, Q2) + (1 - w) max(Q1, Q2) (BCQ, Fujimoto et al. 2019, Eq. 13; BEAR has the same)."""
+    return weight * jnp.minimum(first, second) + (1.0 - weight) * jnp.maximum(first, second)
+
+
+def best_candidate_target(
+    targets: Critics, batch: Batch, candidates: Candidates, discount: float, weight: float
+) -> PerState:
+    """r + discount max_j [w min_i Qr_i(s', a_j) + (1 - w) max_i Qr_i(s', a_j)]. Termination ends the sum, truncation
+    does not."""
+    first, second = (values(critic, batch.next_observations, candidates) for critic in targets.reward)
+    return batch.rewards + discount * batch.continues * soft_clipped(first, second, weight).max(0)
+
+
+def chosen_cost_target(
+    targets: Critics, batch: Batch, candidates: Candidates, price: Scalar, discount: float
+) -> PerState:
+    """c + discount Qc(s', a'), where a' is the candidate that the policy would take: Qc is the cost of the policy, not
+    of the costliest or the cheapest candidate."""
+    chosen = choose(targets, batch.next_observations, candidates, price)
+    return cost_bellman_target(targets.cost, batch, chosen, discount)
+
+
+def critic_losses(
+    critics: Critics, batch: Batch, reward_target: PerState, cost_target: PerState
+) -> tuple[Scalar, tuple[Scalar, Scalar]]:
+    """The sum of E (Qr_i - target)^2 over both reward critics and E (Qc - target)^2, and the two parts. They share no
+    parameter, so each critic steps down its own loss only."""
+    first, second = (critic(batch.observations, batch.actions) for critic in critics.reward)
+    reward_loss = jnp.mean((first - reward_target) ** 2) + jnp.mean((second - reward_target) ** 2)
+    cost_loss = jnp.mean((critics.cost(batch.observations, batch.actions) - cost_target) ** 2)
+    return reward_loss + cost_loss, (reward_loss, cost_loss)

@@ -1,0 +1,337 @@
+"""CBPL, Constrained Batch Policy Learning (Le, Voloshin and Yue, ICML 2019), with continuous actions.
+
+    max over policies, min over 0 <= lambda <= B:   L(pi, lambda) = R(pi) - lambda (C(pi) - l)
+
+is played as a game in rounds (their Algorithm 2). In round t the learner answers lambda_t with a policy pi_t that is
+best for the reward r - lambda_t c, found by fitted Q iteration (FQI). Fitted Q evaluation (FQE) estimates R(pi_t) and
+C(pi_t). The multiplier answers by exponentiated gradient. The result is the mixture of pi_1 ... pi_T, one of them drawn
+for each episode. The primal-dual gap says how far the mixture is from solving the game, if the estimates are right.
+
+FQI for continuous actions replaces the greatest value over actions by a search for the policy with the greatest
+average value (Antos, Munos and Szepesvari, NIPS 2007), as the CPQ paper says it did (Section 6). Nothing keeps that
+policy near the log, which is why the CPQ paper finds that CBPL diverges.
+
+R and C are averages over the log's states, as in the other methods: ringfence's limit holds from each state, where Le
+et al. start from the initial ones.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from ringfence.algorithms.checks import positive, share
+from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
+from ringfence.algorithms.optimise import adam_step
+from ringfence.deploy.actors import mlp_tensors
+from ringfence.errors import InvalidSetting
+from ringfence.networks import MLP, Critic, polyak
+
+Scalar = Float[Array, ""]
+PerState = Float[Array, " batch"]
+DIVERGED = 1.25  # FQE may promise so many times what the best logged row earned before we say so
+
+
+class Evaluation(NamedTuple):
+    """FQE's critics of a policy."""
+
+    reward: Critic
+    cost: Critic
+
+
+class Response(eqx.Module):
+    """A best response to a multiplier: FQI's Q and policy, and FQE's critics of that policy."""
+
+    value: Critic
+    target_value: Critic
+    actor: MLP  # pi(s) = tanh(actor(s))
+    evaluation: Evaluation
+    target_evaluation: Evaluation
+    value_optimiser: optax.OptState
+    actor_optimiser: optax.OptState
+    evaluation_optimiser: optax.OptState
+
+
+class State(eqx.Module):
+    step: Int[Array, ""]
+    limit: Scalar  # l
+    responses: Response  # two, stacked: to lambda_t, and to the average multiplier (only for the gap)
+    fresh: Response  # what `restart` goes back to
+    components: MLP  # the policies pi_1 ... pi_T, stacked, with room for `rounds`
+    log_odds: Float[Array, " rounds"]  # log(lambda_t / (B - lambda_t))
+    returns: Float[Array, " rounds"]  # R(pi_t) and C(pi_t) by FQE
+    costs: Float[Array, " rounds"]
+    sums: Float[Array, "response=2 value=2"]  # of FQE's estimates at the end of the round
+    gap: Scalar
+
+
+def act(actor: MLP, observations: Float[Array, "*batch obs"]) -> Float[Array, "*batch act"]:
+    return jnp.tanh(actor(observations))
+
+
+def fqi_target(target_value: Critic, actor: MLP, batch: Batch, price: Scalar, discount: float) -> PerState:
+    """r - lambda c + discount Q(s', pi(s')), where pi has the greatest average Q. lambda l is no part of the reward: it
+    is paid once, not in every step, and would make long episodes look better or worse than they are."""
+    following = target_value(batch.next_observations, act(actor, batch.next_observations))
+    return batch.rewards - price * batch.costs + discount * batch.continues * following
+
+
+def policy_search_loss(actor: MLP, value: Critic, observations: Float[Array, "batch obs"]) -> Scalar:
+    """- E Q(s, pi(s)) over the log's states (Antos et al., Section 3). No gradient reaches Q."""
+    return -jnp.mean(value(observations, act(actor, observations)))
+
+
+def fqe_targets(targets: Evaluation, actor: MLP, batch: Batch, discount: float) -> tuple[PerState, PerState]:
+    """r + discount Qr(s', pi(s')) and c + discount Qc(s', pi(s')) of a fixed policy (Le et al., Algorithm 3)."""
+    actions = act(actor, batch.next_observations)
+    reward, cost = (critic(batch.next_observations, actions) for critic in targets)
+    return batch.rewards + discount * batch.continues * reward, batch.costs + discount * batch.continues * cost
+
+
+def exponentiated_gradient(log_odds: Scalar, violation: Scalar, rate: float) -> Scalar:
+    """lambda <- B lambda e^(rate z) / (lambda e^(rate z) + B - lambda), z = C(pi_t) - l (Le et al., Algorithm 2): the
+    weights of the constraint and of a slack, which add up to B. In log-odds it is a sum, which cannot overflow."""
+    return log_odds + rate * violation
+
+
+def primal_dual_gap(
+    mixture: tuple[Scalar, Scalar], response: tuple[Scalar, Scalar], average_price: Scalar, bound: float, limit: Scalar
+) -> Scalar:
+    """max_pi L(pi, average lambda) - min_lambda L(mixture, lambda), from (R, C) of the mixture and of the best response
+    to the average multiplier (Le et al., Algorithm 2). It is at least 0 if FQI and FQE are exact."""
+    (mixture_return, mixture_cost), (best_return, best_cost) = mixture, response
+    upper = best_return - average_price * (best_cost - limit)
+    lower = mixture_return - bound * jnp.maximum(mixture_cost - limit, 0.0)
+    return upper - lower
+
+
+@dataclass(frozen=True)
+class CBPL:
+    """CBPL's hyper-parameters. A round takes `fqi_steps + fqe_steps` updates; a run has as many whole rounds as its
+    steps allow, at most `rounds`."""
+
+    name: ClassVar[str] = "cbpl"
+
+    limit: float | None = None  # l: bound on the expected discounted cost
+    discount: float = 0.99
+    batch_size: int = 256
+    hidden: tuple[int, ...] = (256, 256)
+    learning_rate: float = 3e-4  # of all networks (Adam)
+    tau: float = 0.02  # of the targets: fitted iterations without a pause, some 1/tau steps each
+
+    fqi_steps: int = 5_000
+    fqe_steps: int = 5_000
+    rounds: int = 50  # room for so many policies
+    restart: bool = False  # each round from fresh networks, as in Le et al.; otherwise from those of the round before
+    price_bound: float = 10.0  # B, in reward per cost
+    price_rate: float = 0.05  # of the exponentiated gradient, per unit of discounted cost
+
+    def __post_init__(self) -> None:
+        if self.limit is not None:
+            positive(self, "limit", zero=True)
+        for field in ("batch_size", "learning_rate", "tau", "fqi_steps", "fqe_steps", "rounds", "price_bound"):
+            positive(self, field)
+        positive(self, "price_rate", zero=True)
+        share(self, "discount")
+
+    @classmethod
+    def paper(cls, **changes: Any) -> Self:
+        """Every round from fresh networks, as printed, which needs longer rounds."""
+        return cls(**{"restart": True, "fqi_steps": 20_000, "fqe_steps": 20_000, **changes})
+
+    @property
+    def round_steps(self) -> int:
+        return self.fqi_steps + self.fqe_steps
+
+    def init(self, key: PRNGKeyArray, limit: Scalar, spec: Spec) -> State:
+        responses = jax.vmap(lambda k: self.new_response(k, spec))(jax.random.split(key))
+        components = jax.tree.map(lambda x: jnp.zeros((self.rounds, *x.shape[1:]), x.dtype), responses.actor)
+        nothing = jnp.zeros(self.rounds)
+        return State(
+            step=jnp.asarray(0),
+            limit=jnp.asarray(limit, jnp.float32),
+            responses=responses,
+            fresh=responses,
+            components=components,
+            log_odds=nothing,  # lambda_1 = B / 2
+            returns=nothing,
+            costs=nothing,
+            sums=jnp.zeros((2, 2)),
+            gap=jnp.asarray(0.0),
+        )
+
+    def new_response(self, key: PRNGKeyArray, spec: Spec) -> Response:
+        keys = jax.random.split(key, 4)
+        sizes = (spec.observation_dim, spec.action_dim, self.hidden)
+        value, reward, cost = (Critic(*sizes, key=k) for k in keys[:3])
+        evaluation = Evaluation(reward, cost)
+        actor = MLP(*sizes, key=keys[3])
+        optimisers = (self._adam.init(value), self._adam.init(actor), self._adam.init(evaluation))
+        return Response(value, value, actor, evaluation, evaluation, *optimisers)
+
+    def stages(self, steps: int) -> tuple[Stage, ...]:
+        if steps > self.rounds * self.round_steps:
+            raise InvalidSetting(
+                f"{steps} steps are more than {self.rounds} rounds of {self.round_steps}; "
+                "raise rounds, fqi_steps or fqe_steps"
+            )
+        return (Stage("policy", steps, self.update),)
+
+    def update(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
+        """One step of FQI or of FQE, whichever the round has come to; at the round's end, the multiplier's move."""
+        number, within = state.step // self.round_steps, state.step % self.round_steps
+        played = jnp.arange(self.rounds) <= number
+        prices = self.price_bound * jax.nn.sigmoid(state.log_odds)
+        pair = jnp.stack([prices[number], jnp.mean(prices, where=played)])
+
+        responses = state.responses
+        if self.restart:
+            responses = jax.tree.map(lambda new, old: jnp.where(within == 0, new, old), state.fresh, responses)
+        fitting = within < self.fqi_steps
+        responses, losses = jax.lax.cond(
+            fitting,
+            lambda r: jax.vmap(self.improve, in_axes=(0, 0, None))(r, pair, batch),
+            lambda r: jax.vmap(self.evaluate, in_axes=(0, None))(r, batch),
+            responses,
+        )
+
+        # FQE's estimates, averaged over the last tenth of the round: one batch alone is noisy
+        averaged = max(self.fqe_steps // 10, 1)
+        estimates = jax.vmap(self.estimate, in_axes=(0, None))(responses, batch.observations)
+        late = within >= self.round_steps - averaged
+        sums = jnp.where(within == 0, 0.0, state.sums) + jnp.where(late, estimates, 0.0)
+        (round_return, round_cost), (best_return, best_cost) = sums / averaged
+
+        ended = within == self.round_steps - 1
+        returns = state.returns.at[number].set(jnp.where(ended, round_return, 0.0))
+        costs = state.costs.at[number].set(jnp.where(ended, round_cost, 0.0))
+        mixture = jnp.mean(returns, where=played), jnp.mean(costs, where=played)
+        gap = primal_dual_gap(mixture, (best_return, best_cost), pair[1], self.price_bound, state.limit)
+        answer = exponentiated_gradient(state.log_odds[number], round_cost - state.limit, self.price_rate)
+        state = replace(
+            state,
+            step=state.step + 1,
+            responses=responses,
+            components=jax.tree.map(lambda all, now: all.at[number].set(now[0]), state.components, responses.actor),
+            # What round t + 1 begins with; after the last there is no room, and none is needed
+            log_odds=state.log_odds.at[number + 1].set(jnp.where(ended, answer, 0.0), mode="drop"),
+            returns=returns,
+            costs=costs,
+            sums=sums,
+            gap=jnp.where(ended, gap, state.gap),
+        )
+        return state, {
+            "value_loss": losses[0],  # FQI's in the first part of a round, FQE's in the second
+            "fitting": fitting.astype(jnp.float32),  # share of FQI steps in what is averaged here
+            "round": number.astype(jnp.float32),
+            "lambda_cost": pair[0],
+            "qr_policy": estimates[0, 0],
+            "qc_policy": estimates[0, 1],
+            "gap": state.gap,  # of the last whole round; 0 before
+        }
+
+    def improve(self, response: Response, price: Scalar, batch: Batch) -> tuple[Response, Scalar]:
+        """A step of continuous FQI: Q towards its target, the policy up Q."""
+        target = fqi_target(response.target_value, response.actor, batch, price, self.discount)
+
+        def loss(value: Critic) -> Scalar:
+            return jnp.mean((value(batch.observations, batch.actions) - target) ** 2)
+
+        error, gradient = jax.value_and_grad(loss)(response.value)
+        value, value_optimiser = adam_step(self._adam, gradient, response.value_optimiser, response.value)
+        gradient = jax.grad(policy_search_loss)(response.actor, value, batch.observations)
+        actor, actor_optimiser = adam_step(self._adam, gradient, response.actor_optimiser, response.actor)
+        response = replace(
+            response,
+            value=value,
+            target_value=polyak(response.target_value, value, self.tau),
+            actor=actor,
+            value_optimiser=value_optimiser,
+            actor_optimiser=actor_optimiser,
+        )
+        return response, error
+
+    def evaluate(self, response: Response, batch: Batch) -> tuple[Response, Scalar]:
+        """A step of FQE for reward and cost; the policy stays as it is."""
+        reward_target, cost_target = fqe_targets(response.target_evaluation, response.actor, batch, self.discount)
+
+        def loss(evaluation: Evaluation) -> Scalar:
+            reward, cost = (critic(batch.observations, batch.actions) for critic in evaluation)
+            return jnp.mean((reward - reward_target) ** 2) + jnp.mean((cost - cost_target) ** 2)
+
+        error, gradient = jax.value_and_grad(loss)(response.evaluation)
+        evaluation, optimiser = adam_step(self._adam, gradient, response.evaluation_optimiser, response.evaluation)
+        response = replace(
+            response,
+            evaluation=evaluation,
+            target_evaluation=polyak(response.target_evaluation, evaluation, self.tau),
+            evaluation_optimiser=optimiser,
+        )
+        return response, error
+
+    def estimate(self, response: Response, observations: Float[Array, "batch obs"]) -> Float[Array, "2"]:
+        """FQE's R(pi) and C(pi), from these states."""
+        actions = act(response.actor, observations)
+        return jnp.stack([critic(observations, actions).mean() for critic in response.evaluation])
+
+    def diagnose(self, state: State, sample: Sample, key: PRNGKeyArray) -> Metrics:
+        """Of the newest response; of the mixture, what FQE said of each part when it was made."""
+        batch, response = sample.batch, jax.tree.map(lambda x: x[0], state.responses)
+        finished = jnp.arange(self.rounds) < state.step // self.round_steps
+        start_return, start_cost = self.estimate(response, sample.starts)
+        actions = act(response.actor, batch.observations)
+        count = jnp.maximum(finished.sum(), 1)
+        return {
+            "qc_start": start_cost,
+            "qr_start": start_return,
+            "mixture_return": jnp.sum(state.returns * finished) / count,
+            "mixture_cost": jnp.sum(state.costs * finished) / count,
+            "sample_cost_to_go": sample.cost_to_go.mean(),
+            "sample_return_to_go": sample.return_to_go.mean(),
+            "sample_qr_policy": response.evaluation.reward(batch.observations, actions).mean(),
+            "greatest_return_to_go": sample.return_to_go.max(),
+            "policy_distance": jnp.sqrt(jnp.mean((actions - batch.actions) ** 2)),
+        }
+
+    def policy(self, state: State) -> tuple[str, dict[str, np.ndarray]]:
+        """The mixture of all whole rounds. Its `chosen` part is the one that FQE finds best: the greatest return within
+        the limit, or the least cost if none is within."""
+        finished = int(state.step) // self.round_steps
+        if finished == 0:  # stopped in the first round: the unfinished response is all there is
+            parts = [jax.tree.map(lambda x: x[0], state.responses.actor)]
+            chosen = 0
+        else:
+            parts = [jax.tree.map(lambda x, i=i: x[i], state.components) for i in range(finished)]
+            chosen = best_part(np.asarray(state.returns[:finished]), np.asarray(state.costs[:finished]), state.limit)
+        tensors = {"chosen": np.asarray([chosen], np.float32)}
+        for i, part in enumerate(parts):
+            tensors |= mlp_tensors(f"component.{i}", part)
+        return "mixture", tensors
+
+    def warnings(self, stage: str, history: list[Mapping[str, float]]) -> list[str]:
+        if not history:
+            return []
+        last = history[-1]
+        if abs(last["sample_qr_policy"]) > DIVERGED * max(abs(last["greatest_return_to_go"]), 1.0):
+            return [
+                f"FQE does not fit the log: it promises the newest response {last['sample_qr_policy']:.4g} where the "
+                f"best logged row earned {last['greatest_return_to_go']:.4g}. Its policy is far from the log "
+                f"(root mean square distance {last['policy_distance']:.2g} of half the action range); "
+                "neither its estimates nor the gap mean anything then."
+            ]
+        return []
+
+    @property
+    def _adam(self) -> optax.GradientTransformation:
+        return optax.adam(self.learning_rate)
+
+
+def best_part(returns: np.ndarray, costs: np.ndarray, limit: Any) -> int:
+    inside = costs <= float(limit)
+    return int(np.argmax(np.where(inside, returns, -np.inf)) if inside.any() else np.argmin(costs))

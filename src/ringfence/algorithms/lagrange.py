@@ -1,0 +1,90 @@
+"""Lagrange multipliers: prices on breaking a constraint, which rise while it is broken and fall while it is kept."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Self
+
+import equinox as eqx
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from ringfence.algorithms.optimise import adam_step
+
+Scalar = Float[Array, ""]
+RISING_LOGS = 5  # so many log lines in a row, by default 1,000 steps each
+
+
+class Multiplier(eqx.Module):
+    """A multiplier steered by a PID controller of the violation (Stooke, Achiam and Abbeel 2020, Algorithm 2).
+
+    With the proportional and derivative gains at 0 this is projected dual ascent,
+    lambda <- max(lambda + rate violation, 0), where the rate is the integral gain."""
+
+    value: Scalar
+    integral: Scalar  # of the violation, never below 0
+    previous: Scalar  # the violation one step before
+
+    @classmethod
+    def zero(cls) -> Self:
+        nothing = jnp.asarray(0.0, jnp.float32)
+        return cls(nothing, nothing, nothing)
+
+
+def pid_step(
+    multiplier: Multiplier, violation: Scalar, integral_gain: float, proportional: float = 0.0, derivative: float = 0.0
+) -> Multiplier:
+    """For the violation v = E Qc - l of this step and v' of the one before:
+
+        I <- max(I + v, 0)
+        lambda <- max(Kp v + Ki I + Kd max(v - v', 0), 0)
+
+    v - v' is the change of the cost, since l is the same in both. Only a rise of the cost counts in it: the
+    derivative may resist a rise but not a fall."""
+    integral = jnp.maximum(multiplier.integral + violation, 0.0)
+    rise = jnp.maximum(violation - multiplier.previous, 0.0)
+    value = jnp.maximum(proportional * violation + integral_gain * integral + derivative * rise, 0.0)
+    return Multiplier(value, integral, violation)
+
+
+class LogMultiplier(eqx.Module):
+    """A multiplier held by its logarithm, as BEAR has its own: it grows and shrinks by factors, so it finds its size
+    whatever the units of the objective."""
+
+    log: Scalar
+    optimiser: optax.OptState
+
+    @classmethod
+    def create(cls, value: float, rate: float) -> Self:
+        log = jnp.log(jnp.asarray(value, jnp.float32))
+        return cls(log, optax.adam(rate).init(log))
+
+    @property
+    def value(self) -> Scalar:
+        return jnp.exp(self.log)
+
+
+def log_dual_step(
+    multiplier: LogMultiplier, violation: Scalar, rate: float, least: float = -5.0, greatest: float = 10.0
+) -> LogMultiplier:
+    """One Adam step of log lambda up the gradient of lambda violation, which is lambda violation again; then log
+    lambda is kept between -5 and 10 (BEAR, Kumar et al. 2019, and its authors' code)."""
+    log, optimiser = adam_step(optax.adam(rate), -multiplier.value * violation, multiplier.optimiser, multiplier.log)
+    return replace(multiplier, log=jnp.clip(log, least, greatest), optimiser=optimiser)
+
+
+def lagrange_warnings(history: Sequence[Mapping[str, float]]) -> list[str]:
+    """A price that only ever rises buys nothing: the constraint cannot be met on this log, or not this way."""
+    recent = history[-RISING_LOGS:]
+    if len(recent) < RISING_LOGS or not all("lambda_cost" in row for row in recent):
+        return []
+    rising = all(after["lambda_cost"] > before["lambda_cost"] for before, after in pairwise(recent))
+    costs = [row["qc_policy"] for row in recent]
+    if rising and costs[-1] >= costs[0]:
+        return [
+            f"the cost multiplier rises without effect: for {RISING_LOGS} log lines it grew to "
+            f"{recent[-1]['lambda_cost']:.3g} while Qc of the policy's actions did not fall ({costs[-1]:.4g}); "
+            "the limit may be below what the log supports."
+        ]
+    return []
