@@ -5,10 +5,19 @@ import sys
 
 import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ringfence.data import ColumnMapping, Dataset, load_file, save
-from ringfence.errors import InvalidSetting, MissingColumns, MissingExtra, UnreadableFile, WouldOverwrite
+from ringfence.errors import (
+    InvalidSetting,
+    MissingColumns,
+    MissingExtra,
+    NonFiniteValue,
+    UnreadableFile,
+    WouldOverwrite,
+)
 from ringfence.files import atomic_write, write_json
 from tests.data.example_logs import (
     ALL_FORMATS,
@@ -157,6 +166,38 @@ def test_a_csv_without_a_final_line_break_is_noted(tmp_path):
     path = write_foreign(columns(), tmp_path / "log.csv")
     path.write_bytes(path.read_bytes().rstrip())
     assert any("may have been cut short" in note for note in load_file(path).notes)
+
+
+@pytest.mark.parametrize("column", ["episode", "source"])
+def test_an_empty_name_in_a_csv_is_refused(tmp_path, column):
+    names = np.repeat(["a", "b", "", "c"], 10)
+    path = write_foreign(columns() | {column: names}, tmp_path / "log.csv")
+    with pytest.raises(NonFiniteValue, match=f"'{column}' has no value in row 20"):
+        load_file(path)
+
+
+def test_source_names_keep_their_order_when_another_program_rewrites_the_parquet_file(tmp_path):
+    save(full_dataset(), tmp_path / "log.parquet")
+    table = pq.read_table(tmp_path / "log.parquet")
+    index = table.schema.get_field_index("source")
+    plain = table.set_column(index, "source", table.column("source").cast(pa.string()))
+    pq.write_table(plain, tmp_path / "rewritten.parquet")
+    assert_same(load_file(tmp_path / "rewritten.parquet"), full_dataset())
+
+
+def test_an_archive_whose_index_hides_a_member_is_refused(tmp_path):
+    path = tmp_path / "log.npz"
+    save(full_dataset(), path)
+    head, entry, tail = path.read_bytes().rpartition(b"ringfence.npy")  # the index stands at the end
+    path.write_bytes(head + entry.replace(b"ring", b"wing") + tail)
+    with pytest.raises(UnreadableFile, match="differ"):
+        load_file(path)
+
+
+def test_hdf5_files_are_written_in_the_layout_that_guards_itself(tmp_path):
+    save(full_dataset(), tmp_path / "log.h5")
+    superblock_version = (tmp_path / "log.h5").read_bytes()[8]
+    assert superblock_version >= 2  # the first one with checksums
 
 
 def test_nothing_is_overwritten_without_asking(tmp_path):
