@@ -6,6 +6,7 @@ from ringfence.tabular.cmdp import (
     Cmdp,
     action_values,
     deterministic_policy,
+    even_mixture,
     expected_cost,
     expected_return,
     log_states,
@@ -90,6 +91,13 @@ def test_a_mixture_is_uniform_where_no_part_goes():
     stay = deterministic_policy([2, 2, 2], 3)  # turning back in the first cell never leaves it
     mixed = mixture_policy(example.cmdp, [stay], [1.0])
     np.testing.assert_allclose(mixed[1:], 1 / 3)
+
+
+def test_an_even_mixture_holds_as_many_transitions_of_each_policy():
+    example = corridor()  # running reaches the end sooner than creeping, so its episodes are shorter
+    mixed = even_mixture(example.cmdp, [example.safe, example.unsafe])
+    expected = (log_states(example.cmdp, example.safe) + log_states(example.cmdp, example.unsafe)) / 2
+    np.testing.assert_allclose(log_states(example.cmdp, mixed), expected, atol=1e-12)
 
 
 def test_log_states_leave_out_the_end_of_the_episode():

@@ -245,6 +245,16 @@ def test_pairs_the_log_never_holds_are_never_played():
     assert outcome.policy.tolist() == [[1.0, 0.0]]
 
 
+def test_arriving_at_the_end_is_not_charged_the_floor():
+    """The log holds no action of the end, which must not make the end out of distribution."""
+    example = corridor()
+    log = sample_log(example.cmdp, {"run": example.unsafe, "creep": example.safe}, 400, np.random.default_rng(0))
+    model = counted_model(log, 3, 0.9, 1.5)
+    assert not model.behaviour[6].any()
+    _, q_reward = critics(model.cmdp, model.behaviour, example.safe, Settings(1.0, 0.05, floor=-100.0))
+    assert q_reward[5, 0] == pytest.approx(1.0)
+
+
 def test_with_no_limit_to_speak_of_cpq_is_policy_iteration(random_cmdp):
     _, cmdp = random_cmdp
     free = cmdp.with_limit(1e6)

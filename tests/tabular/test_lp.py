@@ -3,9 +3,16 @@ import itertools
 import numpy as np
 import pytest
 
-from ringfence.tabular.cmdp import action_values, deterministic_policy, expected_cost, expected_return, state_values
+from ringfence.tabular.cmdp import (
+    Cmdp,
+    action_values,
+    deterministic_policy,
+    expected_cost,
+    expected_return,
+    state_values,
+)
 from ringfence.tabular.examples import garnet, hand_made, random_policy, stitching
-from ringfence.tabular.lp import frontier, least_cost, optimal_policy
+from ringfence.tabular.lp import best_deterministic, frontier, least_cost, optimal_policy
 
 
 def all_deterministic(cmdp, allowed=None):
@@ -119,3 +126,28 @@ def test_the_optimum_is_random_in_at_most_one_state_it_visits(random_cmdp):
     visited = solution.occupancy.sum(1) > 1e-9
     random_states = ((solution.policy > 1e-9).sum(1) > 1) & visited
     assert random_states.sum() <= 1
+
+
+def test_a_limit_from_each_state_forbids_what_discounting_hides_from_the_start():
+    """State 0 leads to state 1, where paying 1 earns 1. Seen from the start that is 0.9, inside a limit of 0.95."""
+    transition = np.zeros((3, 2, 3))
+    transition[0, :, 1] = transition[1:, :, 2] = 1.0
+    payment = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
+    cmdp = Cmdp(transition, payment, payment, np.array([1.0, 0.0, 0.0]), discount=0.9, limit=0.95)
+    everything = np.ones((3, 2), bool)
+    assert best_deterministic(cmdp, everything, from_each_state=False)[1].tolist() == [1.0, 0.0]
+    assert best_deterministic(cmdp, everything, from_each_state=True)[1].tolist() == [0.0, 1.0]
+
+
+def test_the_best_deterministic_policy_is_none_where_no_limit_can_be_met():
+    cmdp = stitching().cmdp.with_limit(-1.0)
+    assert best_deterministic(cmdp, np.ones(cmdp.cost.shape, bool), from_each_state=False) is None
+
+
+def test_tossing_a_coin_can_only_help(small):
+    _, cmdp = small
+    everything = np.ones(cmdp.cost.shape, bool)
+    best = best_deterministic(cmdp, everything, from_each_state=False)
+    if best is not None:
+        assert expected_cost(cmdp, best) <= cmdp.limit + 1e-9
+        assert expected_return(cmdp, best) <= optimal_policy(cmdp).expected_return + 1e-9

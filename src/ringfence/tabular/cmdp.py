@@ -140,6 +140,13 @@ def mixture_policy(cmdp: Cmdp, policies: Sequence[Table], shares: Sequence[float
     return np.where(visits > 0, joint / np.where(visits > 0, visits, 1.0), uniform_policy(cmdp))
 
 
+def even_mixture(cmdp: Cmdp, policies: Sequence[Table]) -> Table:
+    """pi_beta of a log that holds as many transitions of each policy: long episodes weigh less than their number."""
+    lengths = [float(occupancy(cmdp, policy)[~cmdp.terminal].sum()) for policy in policies]
+    shares = np.array([1 / length for length in lengths])
+    return mixture_policy(cmdp, policies, list(shares / shares.sum()))
+
+
 def stirred(policy: Table, share: float) -> Table:
     """The policy with a share of its actions drawn uniformly, as a noisy controller would."""
     noisy: Table = (1 - share) * policy + share / policy.shape[1]

@@ -152,13 +152,14 @@ class Outcome:
 def critics(cmdp: Cmdp, behaviour: Table, policy: Table, settings: Settings) -> tuple[Table, Table]:
     """Both critics of a policy at their fixed points: Steps 1 and 2.
 
-    Pairs the log never holds get Qc = infinity: Equation (1) falls without end as their Qc grows.
+    Pairs the log never holds get Qc = infinity: Equation (1) falls without end as their Qc grows. After the end of
+    an episode nothing is played, so nothing is out of distribution there, and the floor is not charged.
     """
     unlikely = out_of_distribution(behaviour, settings.ood_threshold)
     logged = unlikely & (behaviour > 0)
     nu = uniform_over(logged) if settings.nu == "detector" else _restricted(policy, logged)
     q_cost = cost_fixed_point(cmdp, policy, push_ratio(nu, behaviour), settings.alpha)
-    q_cost = np.where(behaviour > 0, q_cost, np.inf)
+    q_cost = np.where((behaviour > 0) | cmdp.terminal[:, None], q_cost, np.inf)
     q_reward = penalized_fixed_point(cmdp, policy, q_cost <= cmdp.limit, settings.floor)
     return q_cost, q_reward
 

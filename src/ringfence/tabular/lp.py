@@ -9,13 +9,14 @@ d is unnormalised (it sums to 1 / (1 - discount)), so objective and constraint a
 best policy is d(s,a) / sum_a d(s,a); one constraint makes it random in at most one state that it visits.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.optimize import linprog
 
-from ringfence.tabular.cmdp import Cmdp, Mask, Table
+from ringfence.tabular.cmdp import Cmdp, Mask, Table, deterministic_policy, expected_return, occupancy, state_values
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +78,23 @@ def frontier(cmdp: Cmdp, limits: Table, allowed: Mask | None = None) -> Table:
     """The best return for each limit, NaN where the limit cannot be met."""
     solutions = [optimal_policy(cmdp.with_limit(float(limit)), allowed) for limit in limits]
     return np.array([np.nan if solution is None else solution.expected_return for solution in solutions])
+
+
+def best_deterministic(cmdp: Cmdp, allowed: Mask, from_each_state: bool) -> Table | None:
+    """The best policy that tosses no coins, by trying all of them; None where none meets the limit.
+
+    With `from_each_state` the limit must hold from every state that the policy visits, which is what CPQ's indicator
+    asks for; otherwise from the start distribution, which is what the linear program asks for.
+    """
+    best, best_return = None, -np.inf
+    for actions in itertools.product(*(np.flatnonzero(row).tolist() for row in allowed)):
+        policy = deterministic_policy(actions, cmdp.n_actions)
+        costs = state_values(cmdp, policy, cmdp.cost)
+        worst = costs[occupancy(cmdp, policy) > 1e-12].max() if from_each_state else cmdp.start @ costs
+        earned = expected_return(cmdp, policy)
+        if worst <= cmdp.limit + 1e-9 and earned > best_return:
+            best, best_return = policy, earned
+    return best
 
 
 def _solve(cmdp: Cmdp, mask: Mask, objective: Table, limited: bool) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import logsumexp, rel_entr
+from scipy.special import rel_entr
 
 from ringfence.tabular.cmdp import Cmdp, Table, action_values, expected_cost, occupancy
 
@@ -41,7 +41,7 @@ class NaiveOutcome:
 
 
 def naive_lagrangian(
-    cmdp: Cmdp, behaviour: Table, states: Table, xi: float, rounds: int = 2000, rate: float = 0.05
+    cmdp: Cmdp, behaviour: Table, states: Table, xi: float, rounds: int = 1000, rate: float = 0.05
 ) -> NaiveOutcome:
     """Dual gradient descent on the Lagrangian of Section 3.2, with exact critics.
 
@@ -88,8 +88,10 @@ def _soft_least_cost_policy(cmdp: Cmdp, behaviour: Table, temperature: float) ->
     """The policy minimising discounted cost + temperature * KL: V(s) = -t log sum_a pi_beta exp(-Q / t), iterated."""
     values = np.zeros(cmdp.n_states)
     for _ in range(10_000):
-        q = cmdp.cost + cmdp.discount * cmdp.transition @ values
-        updated = -temperature * logsumexp(-q / temperature, b=behaviour, axis=1)
+        q = np.where(behaviour > 0, cmdp.cost + cmdp.discount * cmdp.transition @ values, np.inf)
+        lowest = q.min(1)  # taken out of the exponential, which would underflow at low temperatures
+        weights = (behaviour * np.exp((lowest[:, None] - q) / temperature)).sum(1)
+        updated = lowest - temperature * np.log(weights)
         if np.abs(updated - values).max() < 1e-11:
             break
         values = updated
