@@ -13,7 +13,7 @@ from ringfence.data import checks
 from ringfence.data.episodes import (
     discounted_sum_to_go,
     episode_bounds,
-    next_observations_from_rows,
+    rows_with_known_successor,
     truncations_from_episode_column,
 )
 from ringfence.data.normaliser import Normaliser
@@ -216,22 +216,23 @@ def _all_given(**columns: object) -> None:
 
 def _derive_next_observations(columns: dict[str, NDArray[Any]]) -> list[str]:
     """Fill in the next observations in place, dropping rows whose successor is unknown; say so."""
-    columns["next_observations"], columns["truncations"], keep = next_observations_from_rows(
-        columns["observations"], columns["terminations"], columns["truncations"]
-    )
-    dropped = len(keep) - int(keep.sum())
-    if not dropped:
-        return ["next observations were taken from the following row"]
-    if dropped == len(keep):
+    rows = len(columns["observations"])
+    kept, successor, truncations = rows_with_known_successor(columns["terminations"], columns["truncations"])
+    if not len(kept):
         raise EmptyData(
             "every episode is truncated after one row, so no next observation is known; add next_observations"
         )
-    for column, array in columns.items():
-        columns[column] = array[keep]
-    return [
-        f"next observations were taken from the following row; {dropped} rows that end a truncated episode were "
-        "dropped because what followed them was not recorded"
-    ]
+    following = columns["observations"][successor]
+    dropped = rows - len(kept)
+    if dropped:
+        columns |= {column: array[kept] for column, array in columns.items()}
+    columns |= {"next_observations": following, "truncations": truncations}
+    note = "next observations were taken from the following row"
+    if dropped:
+        note += (
+            f"; {dropped} rows that end a truncated episode were dropped because what followed them was not recorded"
+        )
+    return [note]
 
 
 def _call_cost(cost: CostFunction, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:

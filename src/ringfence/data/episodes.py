@@ -85,20 +85,20 @@ def truncations_from_episode_column(
     return truncations | (is_last & ~terminations)
 
 
-def next_observations_from_rows(
-    observations: NDArray[np.float32], terminations: NDArray[np.bool_], truncations: NDArray[np.bool_]
-) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Next observations, new truncations, and which rows can be kept, for a log that holds observations only.
+def rows_with_known_successor(
+    terminations: NDArray[np.bool_], truncations: NDArray[np.bool_]
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
+    """For a log without next observations: which rows to keep, the row whose observation follows each of them, and
+    which of them are truncated.
 
     The next observation is that of the following row of the episode. After a termination nothing follows: the
     row's own observation stands in and is never used. After a truncation something follows that was not
     recorded: that row must go, and the row before it, whose successor it was, becomes the truncated one.
     """
-    following = np.concatenate([observations[1:], observations[-1:]])
-    following[terminations] = observations[terminations]
     is_end = terminations | truncations
     is_end[-1] = True
     dropped = is_end & ~terminations
-    has_predecessor = np.append(~is_end[:-1], False)  # the row's follower belongs to the same episode
-    truncated = np.append(dropped[1:], False) & has_predecessor
-    return following, truncated | (truncations & terminations), ~dropped
+    leads_to_dropped = np.append(dropped[1:] & ~is_end[:-1], False)
+    kept = np.flatnonzero(~dropped)
+    successor = np.where(terminations[kept], kept, kept + 1)
+    return kept, successor, (leads_to_dropped | (truncations & terminations))[kept]
