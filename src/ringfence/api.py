@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,14 @@ def load(source: str | os.PathLike[str], **options: Any) -> Dataset:
     >>> import ringfence
     >>> log = ringfence.load("my_logs.parquet")  # doctest: +SKIP
     """
-    from ringfence.behaviour.datasets import builtin_dataset, is_builtin
+    from ringfence.behaviour.datasets import builtin_dataset
+    from ringfence.progress import counting
+    from ringfence.tasks import TASKS
 
-    if isinstance(source, str) and is_builtin(source) and not Path(source).exists():
-        return load_file(builtin_dataset(source), **options)
+    if source in TASKS and not Path(source).exists():
+        with counting(f"making the {source} log", "rows") as progress:
+            path = builtin_dataset(str(source), progress=progress)
+        return load_file(path, **options)
     return load_file(os.fspath(source), **options)
 
 
@@ -42,11 +47,13 @@ def train(
     checkpoint_every: int = 5000,
     progress: bool = True,
     tensorboard: bool = False,
+    origin: Mapping[str, Any] | None = None,
 ) -> "Result":
     """Learn a policy for every seed and limit, all in one program, and return a `ringfence.training.Result`.
 
     `method` carries one limit (`CPQ(limit=30.0)`); `limits` gives several instead. With a `task` the policies are
-    evaluated in it as they learn. With `out` everything is kept in that directory and the run can be resumed.
+    evaluated in it as they learn. With `out` everything is kept in that directory and the run can be resumed; for a log
+    that was loaded with options, `origin` says how to load it again ({"source": ..., "columns": [...]}).
 
     >>> import numpy as np, ringfence
     >>> rng = np.random.default_rng(0)
@@ -79,8 +86,9 @@ def train(
     directory = None
     if out is not None:
         directory = RunDirectory(os.fspath(out))
-        source = None if isinstance(dataset, Dataset) else os.fspath(dataset)
-        directory.create(describe_run(plan, log, source, extras))
+        if origin is None and not isinstance(dataset, Dataset):
+            origin = {"source": os.fspath(dataset), "columns": []}
+        directory.create(describe_run(plan, log, origin, extras))
     return _run(log, plan, directory, extras, resume=False, progress=progress)
 
 
@@ -94,23 +102,51 @@ def resume(
     directory = RunDirectory(os.fspath(path))
     config = directory.config()
     try:
-        known = config["log"]
-        source = dataset if dataset is not None else known["source"]
         method = method_of(config["method"], config["hyperparameters"])
         members = tuple(Member(int(seed), float(limit)) for seed, limit in config["members"])
         plan = Plan(method, members, **config["schedule"])
         extras = config["extras"]
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path}/config.json is of another version of ringfence ({error})") from error
-    if source is None:
-        raise CheckpointError(f"{path} was trained on a log in memory; give it again: resume(path, dataset)")
-    log = source if isinstance(source, Dataset) else load(source)
-    if log.fingerprint != known["fingerprint"]:
+    log = dataset if isinstance(dataset, Dataset) else load(dataset) if dataset is not None else log_of_run(path)
+    if log.fingerprint != config["log"]["fingerprint"]:
         raise CheckpointError(
             f"{log.name} is not the log that {path} was trained on (its fingerprint differs); "
             "restore the log, or start a new run"
         )
     return _run(log, plan, directory, extras, resume=True, progress=progress)
+
+
+def log_of_run(path: str | os.PathLike[str]) -> Dataset:
+    """The log that a run was trained on, read again from where the run found it."""
+    from ringfence.training import RunDirectory
+
+    origin = RunDirectory(os.fspath(path)).config().get("log", {}).get("origin")
+    if not origin:
+        raise CheckpointError(f"{path} was trained on a log in memory; give it again: resume(path, dataset)")
+    return load(origin["source"], **column_options(origin["columns"]))
+
+
+def column_options(pairs: Sequence[str]) -> dict[str, Any]:
+    """Options for `load` from words such as "rewards=profit" or "observations=speed,angle"."""
+    from dataclasses import fields
+
+    from ringfence.data import ColumnMapping
+
+    known = [field.name for field in fields(ColumnMapping)]
+    changes: dict[str, Any] = {}
+    for pair in pairs:
+        ours, equals, theirs = pair.partition("=")
+        if not equals or ours not in known:
+            raise InvalidSetting(f"a column mapping is OURS=THEIRS with OURS one of {', '.join(known)}, not {pair!r}")
+        changes[ours] = tuple(theirs.split(",")) if "," in theirs else theirs or None
+    return {"columns": ColumnMapping(**changes)} if changes else {}
+
+
+def new_run_directory(log: Dataset, method: Any) -> Path:
+    """runs/LOG-METHOD-N with the first N that is free."""
+    stem = Path(log.name).stem or "log"
+    return next(p for n in count(1) if not (p := Path("runs") / f"{stem}-{method.name}-{n}").exists())
 
 
 def method_of(name: str, settings: Mapping[str, Any] | None = None, preset: str | None = None) -> Any:

@@ -51,7 +51,8 @@ class TrainingProgress:
         elapsed = time.monotonic() - self.began
         speed = f"{(done - self.first) / elapsed:.0f} steps/s" if elapsed > 0 else ""
         self.bar.update(self.task, completed=done, speed=speed, numbers=self.numbers)
-        if not self.live and (done == self.total or time.monotonic() - self.last_line > LINE_EVERY):
+        finished = done == self.total and numbers
+        if not self.live and (finished or time.monotonic() - self.last_line > LINE_EVERY):
             self.last_line = time.monotonic()
             self.say(f"{self.stage}: {done}/{self.total} steps, {speed}  {self.numbers}")
 

@@ -91,7 +91,9 @@ def versions() -> dict[str, str]:
     }
 
 
-def describe_run(plan: "Plan", log: Dataset, source: str | None, extras: Mapping[str, Any]) -> dict[str, Any]:
+def describe_run(
+    plan: "Plan", log: Dataset, origin: Mapping[str, Any] | None, extras: Mapping[str, Any]
+) -> dict[str, Any]:
     """What config.json says: enough to make the run again, or to go on with it."""
     return {
         "method": plan.method.name,
@@ -103,6 +105,6 @@ def describe_run(plan: "Plan", log: Dataset, source: str | None, extras: Mapping
             "evaluate_every": plan.evaluate_every,
             "checkpoint_every": plan.checkpoint_every,
         },
-        "log": {"source": source, "name": log.name, "rows": len(log), "fingerprint": log.fingerprint},
+        "log": {"origin": origin, "name": log.name, "rows": len(log), "fingerprint": log.fingerprint},
         "extras": dict(extras),
     }

@@ -1,0 +1,33 @@
+"""The methods and their settings, for people."""
+
+from dataclasses import fields
+from importlib import import_module
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ringfence.algorithms import METHODS
+from ringfence.errors import UnknownName
+
+
+def print_methods(name: str | None = None) -> None:
+    """A line per method, or, given one, a line per setting."""
+    console = Console()
+    if name is None:
+        table = Table("method", "what it is")
+        for key, method in METHODS.items():
+            table.add_row(key, (import_module(method.__module__).__doc__ or "").strip().splitlines()[0])
+        console.print(table)
+        return
+    if name not in METHODS:
+        raise UnknownName(f"no method is called {name!r}; there are {', '.join(METHODS)}")
+    kind: Any = METHODS[name]
+    paper = kind.paper() if hasattr(kind, "paper") else None
+    default = kind()
+    table = Table("setting", "default", *(["paper"] if paper else []), title=name, title_justify="left")
+    for field in fields(kind):
+        ours, printed = getattr(default, field.name), getattr(paper, field.name, None)
+        differs = paper is not None and ours != printed
+        table.add_row(field.name, str(ours), *([f"[bold]{printed}[/]" if differs else ""] if paper else []))
+    console.print(table)
