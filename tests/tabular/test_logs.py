@@ -23,6 +23,11 @@ def test_every_action_comes_back_from_the_interval():
         np.testing.assert_array_equal(action_indices(embedded, n_actions), indices)
 
 
+def test_actions_sit_in_the_middle_of_equal_bins():
+    np.testing.assert_allclose(embed_actions([0, 1], 2)[:, 0], [-0.5, 0.5])
+    np.testing.assert_allclose(embed_actions([0, 1, 2], 3)[:, 0], [-2 / 3, 0.0, 2 / 3], atol=1e-15)
+
+
 def test_the_ends_of_the_interval_belong_to_the_first_and_last_action():
     np.testing.assert_array_equal(action_indices([[-1.0], [1.0]], 3), [0, 2])
 

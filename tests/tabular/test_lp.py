@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -98,6 +99,22 @@ def test_the_price_makes_the_optimum_optimal_without_the_limit(random_cmdp):
     advantages = action_values(cmdp, solution.policy, priced) - values[:, None]
     assert advantages.max() < 1e-7
     np.testing.assert_allclose(solution.values, values, atol=1e-7)
+
+
+def test_states_the_optimum_never_visits_still_get_their_best_action_at_its_price():
+    unvisited = 0
+    for seed in range(20):
+        chain = garnet(np.random.default_rng(seed), states=6, branching=1)
+        cmdp = replace(chain, start=np.eye(6)[0])
+        solution = optimal_policy(cmdp)
+        if solution is None:
+            continue
+        unvisited += (solution.occupancy.sum(1) < 1e-9).sum()
+        priced = cmdp.reward - solution.price * cmdp.cost
+        one_step = priced + cmdp.discount * cmdp.transition @ solution.values
+        played = (solution.policy * one_step).sum(1)
+        np.testing.assert_allclose(played, one_step.max(1), atol=1e-7)
+    assert unvisited > 10
 
 
 def test_an_impossible_limit_has_no_policy_and_the_least_cost_says_why(random_cmdp):

@@ -154,6 +154,12 @@ def test_the_automatic_alpha_rests_where_its_gradient_is_zero_or_at_zero():
             assert average >= target - 1e-9
 
 
+def test_the_automatic_alpha_averages_over_the_states_that_have_something_to_push():
+    case = counterexamples.no_alpha_separates()  # nu is empty in state 0
+    alpha = stationary_alpha(case, np.array([0.3, 0.7]), target=1.5)
+    assert cost_fixed_point(case.cmdp, case.policy, case.ratio, alpha)[1, 1] == pytest.approx(1.5)
+
+
 def test_definition_1_as_a_set_of_actions_for_all_states_is_mostly_empty():
     def qualifies_everywhere(case):
         return ((case.nu > 0) & (case.behaviour <= EPSILON * case.nu)).all(0).any()

@@ -112,7 +112,10 @@ def leak(case: Case, alpha: float) -> float:
 
 
 def stationary_alpha(case: Case, states: Table, target: float) -> float:
-    """Equation (5) at rest: the alpha at which E_{s ~ B, a ~ nu}[Qc-hat] = l_c, or 0 if it starts above."""
+    """Equation (5) at rest: the alpha at which E_{s ~ B, a ~ nu}[Qc-hat] = l_c, or 0 if it starts above.
+
+    The average is over the states that have something to push.
+    """
     weight = states[:, None] * case.nu
     missing = target * weight.sum() - (weight * case.true_cost).sum()
     return max(float(missing / (weight * case.push_per_alpha).sum()), 0.0)
