@@ -50,6 +50,7 @@ def test_the_table_names_every_claim_and_every_example(done):
         assert words in text
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_numbers(done, tmp_path):
     _, numbers, _ = done
     again, _ = quick(tmp_path)

@@ -117,6 +117,17 @@ def test_the_corrected_bound_holds_for_every_policy_and_every_error():
             assert sides.gap <= sides.concentrated * (1 + 1e-9) <= sides.corrected * (1 + 1e-6)
 
 
+def test_playing_an_unsafe_pair_costs_what_the_penalty_term_says():
+    """pi = pi* earns 1 for ever, but its only action counts as unsafe: V* = 2, V-hat = 1, with no other error."""
+    cmdp = counterexamples.one_state(reward=[1.0], cost=[1.0], limit=1.0, discount=0.5)
+    policy, unsafe = np.ones((1, 1)), np.zeros((1, 1), bool)
+    q_reward = penalized_fixed_point(cmdp, policy, unsafe)
+    sides = theorem2(cmdp, policy, np.ones(1), policy, q_reward, unsafe, policy)
+    assert sides.gap == pytest.approx(1.0)
+    assert sides.as_stated == sides.as_sketched == 0.0
+    assert sides.corrected == pytest.approx(2.0 / (1 - 0.5))  # |Q* - 0| / (1 - discount)
+
+
 def test_where_the_log_does_not_cover_the_policy_the_bound_says_nothing():
     cmdp = counterexamples.one_state(reward=[0.0, 1.0], cost=[0.0, 0.0], limit=1.0)
     policy, behaviour = np.array([[0.0, 1.0]]), np.array([[1.0, 0.0]])

@@ -204,16 +204,17 @@ def theorem2(
         pair_visits = from_each[:, :, None] * policy
         pair_ratio = np.where(pair_visits > 1e-12, pair_visits / pairs, 0.0)[:, visited].max()
     state_error, pair_error = norm(suboptimality, states) + norm(penalty, states), norm(residual, pairs)
-    horizon = 1 / (1 - cmdp.discount)
-    covered = g > 0 and epsilon > 0
+    corrected = concentrated = np.inf
+    if g > 0 and epsilon > 0:
+        horizon = 1 / (1 - cmdp.discount)
+        corrected = horizon * (state_error + pair_error / np.sqrt(epsilon)) / np.sqrt(g)
+        concentrated = horizon * (np.sqrt(state_ratio) * state_error + np.sqrt(pair_ratio) * pair_error)
     return Theorem2(
         gap=float(np.abs(v_best - (policy * q_reward).sum(1))[logged].max()),
         as_stated=printed(pair_error),
         as_sketched=printed(max(pair_error, norm(sketch_residual, pairs))),
-        corrected=horizon * (state_error + pair_error / np.sqrt(epsilon)) / np.sqrt(g) if covered else np.inf,
-        concentrated=horizon * float(np.sqrt(state_ratio) * state_error + np.sqrt(pair_ratio) * pair_error)
-        if covered
-        else np.inf,
+        corrected=float(corrected),
+        concentrated=float(concentrated),
         epsilon=epsilon,
         g=g,
     )
