@@ -72,6 +72,7 @@ def train(
     if any(limit is None for limit in chosen):
         example = f"{type(method).__name__}(limit=30.0)"
         raise InvalidSetting(f"no limit given; write for example {example}, or pass limits=[20.0, 30.0]")
+    check_request(out, task)
     log = dataset if isinstance(dataset, Dataset) else load(dataset)
     plan = Plan(
         method,
@@ -115,6 +116,17 @@ def resume(
             "restore the log, or start a new run"
         )
     return _run(log, plan, directory, extras, resume=True, progress=progress)
+
+
+def check_request(out: str | os.PathLike[str] | None, task: str | None) -> None:
+    """Raise now what would otherwise come up after the log has been read."""
+    from ringfence.tasks import find
+    from ringfence.training.rundir import RunDirectory
+
+    if out is not None:
+        RunDirectory(os.fspath(out)).require_free()
+    if task is not None:
+        find(task)
 
 
 def log_of_run(path: str | os.PathLike[str]) -> Dataset:

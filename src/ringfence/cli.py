@@ -175,6 +175,7 @@ def train(options: argparse.Namespace) -> int:
         settings = parse_settings(options.set)
         settings.setdefault("discount", options.discount)
         method = api.method_of(options.method, settings, options.preset)
+        api.check_request(options.out, options.task)
         log = load_log(options)
         limit = limit_of(options, log)
         assert limit is not None

@@ -40,11 +40,15 @@ class RunDirectory:
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 
-    def create(self, config: Mapping[str, Any]) -> None:
+    def require_free(self) -> None:
+        """Raise unless the directory is still to be made, or empty."""
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise WouldOverwrite(
                 f"{self.path} exists already; choose another --out, or go on with it by --resume {self.path}"
             )
+
+    def create(self, config: Mapping[str, Any]) -> None:
+        self.require_free()
         write_json(self.path / "config.json", {**config, "versions": versions()})
 
     def config(self) -> dict[str, Any]:

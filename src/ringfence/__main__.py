@@ -1,0 +1,7 @@
+"""`python -m ringfence`."""
+
+import sys
+
+from ringfence.cli import main
+
+sys.exit(main())

@@ -1,0 +1,202 @@
+"""The command line as a person meets it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import ringfence
+from ringfence.cli import main
+from tests.logs import narrow_log
+
+SMALL = ["--set", "hidden=[8,8]", "batch_size=16", "cvae_steps=20", "ood_samples=3"]
+FEW = ["--steps", "40", "--log-every", "10", "--checkpoint-every", "10", "--evaluate-every", "20"]
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    path = tmp_path_factory.mktemp("logs") / "log.parquet"
+    ringfence.save(narrow_log(rows=600, with_source=True), path)
+    return path
+
+
+def refused(capsys, *words):
+    """The error of a refused call: exit status 2, nothing on stdout, at most two lines on stderr."""
+    try:
+        status = main([str(word) for word in words])
+    except SystemExit as exit:
+        status = exit.code
+    out, err = capsys.readouterr()
+    assert status == 2
+    assert out == ""
+    assert "Traceback" not in err
+    assert len(err.strip().splitlines()) <= 2
+    return err
+
+
+def test_help_is_quick_and_does_not_import_jax():
+    code = "import sys; from ringfence.cli import main\ntry: main(['train', '--help'])\nexcept SystemExit: pass\n"
+    code += "assert not {'jax', 'numpy', 'matplotlib'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("verb", ["inspect", "train", "evaluate", "methods", "collect", "theory", "demo"])
+def test_every_verb_explains_itself(verb, capsys):
+    with pytest.raises(SystemExit) as exit:
+        main([verb, "--help"])
+    assert exit.value.code == 0
+    assert len(capsys.readouterr().out.splitlines()) > 5
+
+
+# inspect
+
+
+def test_inspect_shows_a_table_and_draws_the_episodes(log, capsys, tmp_path):
+    assert main(["inspect", str(log), "--limit", "7", "--plot", str(tmp_path / "log.png")]) == 0
+    out = capsys.readouterr().out
+    assert "gentle" in out
+    assert "per step" in out
+    assert (tmp_path / "log.png").stat().st_size > 5000
+
+
+def test_inspect_gives_json_that_a_program_can_read(log, capsys):
+    assert main(["inspect", str(log), "--limit", "7", "--json"]) == 0
+    json.loads(capsys.readouterr().out)
+
+
+def test_a_limit_per_episode_or_per_step_is_converted_at_the_door(log, capsys):
+    for kind, value in [("episode", "20"), ("step", "0.4")]:
+        assert main(["inspect", str(log), "--limit", value, "--limit-kind", kind]) == 0
+        assert "20 per episode of 50 steps" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_a_warning_tells_when_the_limit_is_below_anything_logged(log, capsys):
+    assert main(["inspect", str(log), "--limit", "0.5"]) == 0
+    assert "warning" in capsys.readouterr().out
+
+
+# train, resume, evaluate
+
+
+@pytest.fixture(scope="module")
+def trained(log, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "run"
+    assert main(["train", str(log), "--limit", "7", "--out", str(out), *FEW, *SMALL]) == 0
+    return out
+
+
+def test_train_leaves_a_policy_a_picture_and_a_sentence_about_the_limit(log, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["train", str(log), "--limit", "7", "--seeds", "0", "1", "--out", str(out), *FEW, *SMALL]) == 0
+    printed, progress = capsys.readouterr()
+    assert "limit of 7" in printed.replace("\n", " ")
+    assert "policy: " in printed
+    assert "limit: 7 discounted" in progress
+    assert (out / "result.png").exists()
+    assert {p.name for p in out.glob("policy*")} == {"policy-seed0.safetensors", "policy-seed1.safetensors"}
+
+
+def test_resuming_a_finished_run_changes_nothing(trained, capsys):
+    def content():
+        return ringfence.Policy.load(trained / "policy.safetensors").checksum, (trained / "metrics.jsonl").read_text()
+
+    before = content()
+    assert main(["train", "--resume", str(trained)]) == 0
+    assert content() == before
+
+
+def test_the_paper_preset_and_single_settings_reach_the_run(log, tmp_path):
+    out = tmp_path / "run"
+    words = ["train", str(log), "--limit", "7", "--preset", "paper", "--out", str(out), *FEW, *SMALL, "alpha=2"]
+    assert main(words) == 0
+    settings = json.loads((out / "config.json").read_text())["hyperparameters"]
+    assert (settings["backup"], settings["alpha"], settings["hidden"]) == ("zero", 2, [8, 8])
+
+
+def test_columns_of_other_names_can_be_mapped_and_a_run_on_them_resumed(tmp_path, capsys):
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    ringfence.save(narrow_log(rows=300), tmp_path / "ours.parquet")
+    table = pyarrow.parquet.read_table(tmp_path / "ours.parquet").replace_schema_metadata()
+    renamed = table.rename_columns([{"reward": "profit", "cost": "harm"}.get(n, n) for n in table.column_names])
+    pyarrow.csv.write_csv(renamed, tmp_path / "theirs.csv")
+    words = ["train", str(tmp_path / "theirs.csv"), "--limit", "7", "--out", str(tmp_path / "run"), *FEW, *SMALL]
+    assert "reward" in refused(capsys, *words)
+    assert main([*words, "--columns", "rewards=profit", "costs=harm"]) == 0
+    assert main(["train", "--resume", str(tmp_path / "run")]) == 0
+
+
+def test_tensorboard_files_are_written_on_request(log, tmp_path):
+    out = tmp_path / "run"
+    assert main(["train", str(log), "--limit", "7", "--tensorboard", "--out", str(out), *FEW, *SMALL]) == 0
+    assert list((out / "tensorboard").glob("events*"))
+
+
+def test_evaluate_reports_return_and_cost_in_a_task(tmp_path, capsys):
+    log = tmp_path / "log.h5"
+    ringfence.save(narrow_log(rows=600, obs=11, act=3), log)
+    out = tmp_path / "run"
+    words = ["train", str(log), "--limit", "7", "--task", "hopper-torque", "--episodes", "2", "--out", str(out)]
+    assert main([*words, *FEW, *SMALL]) == 0
+    assert "in simulation" in capsys.readouterr().out.replace("\n", " ")
+    policy = str(out / "policy.safetensors")
+    words = ["evaluate", policy, "--task", "hopper-torque", "--episodes", "3", "--seed", "1"]
+    assert main([*words, "--plot", str(tmp_path / "e.png")]) == 0
+    assert "discounted cost" in capsys.readouterr().out
+    assert main([*words, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["episodes"] == 3
+    assert result["limit"] == 7
+
+
+def test_methods_lists_methods_and_settings(capsys):
+    assert main(["methods"]) == 0
+    assert "cpq" in capsys.readouterr().out
+    assert main(["methods", "cpq"]) == 0
+    assert "ood_quantile" in capsys.readouterr().out
+
+
+# Bad requests
+
+
+def test_a_missing_log_is_named(capsys):
+    assert "nowhere.h5" in refused(capsys, "inspect", "nowhere.h5")
+
+
+def test_a_file_that_is_no_log_is_refused(capsys, tmp_path):
+    (tmp_path / "poem.parquet").write_text("roses are red")
+    assert "poem.parquet" in refused(capsys, "train", tmp_path / "poem.parquet", "--limit", "3")
+
+
+def test_training_without_a_limit_says_so(log, capsys):
+    assert "--limit" in refused(capsys, "train", log)
+
+
+def test_an_unknown_method_preset_setting_or_task_is_named_with_what_there_is(log, capsys, tmp_path, trained):
+    base = ["train", log, "--limit", "7", "--out", tmp_path / "run"]
+    assert "cpq" in refused(capsys, *base, "--method", "magic")
+    assert "paper" in refused(capsys, *base, "--preset", "magic")
+    assert "anchor" in refused(capsys, *base, "--set", "ancor=3")
+    assert "NAME=VALUE" in refused(capsys, *base, "--set", "anchor")
+    assert "hopper-torque" in refused(capsys, "evaluate", trained / "policy.safetensors", "--task", "hoper")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_task_that_does_not_exist_is_refused_before_anything_is_written(log, capsys, tmp_path):
+    error = refused(capsys, "train", log, "--limit", "7", "--task", "hoper-torque", "--out", tmp_path / "run")
+    assert "hopper-torque" in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_existing_directory_is_not_overwritten(log, trained, capsys):
+    assert "--resume" in refused(capsys, "train", log, "--limit", "7", "--out", trained, *FEW, *SMALL)
+
+
+def test_a_foreign_policy_file_is_refused(capsys, log):
+    assert "not a ringfence policy" in refused(capsys, "evaluate", log, "--task", "hopper-torque")
+
+
+def test_an_unknown_option_is_refused_on_one_line(capsys, log):
+    assert "--lmit" in refused(capsys, "inspect", log, "--lmit", "3")
