@@ -42,7 +42,8 @@ class CPO:
     hidden: tuple[int, ...] = (64, 64)
     envs: int = 8
     segment: int = 1000
-    discount: float = 0.99
+    discount: float = 0.99  # of rewards
+    cost_discount: float = 0.99  # of costs: the one that the limit is meant with
     gae_lambda: float = 0.95
     cost_gae_lambda: float = 0.95
     delta: float = 0.015
@@ -181,7 +182,7 @@ def iterate(
     segments = sampler(NumpyActor.of(state.actor, state.observations), std, streams[1:], config.segment)
     returns = state.returns.including(jnp.asarray(returns_so_far(segments, config.discount).ravel()))
     rows = advantage_rows(config, state, segments, jnp.float32(std), returns.std)
-    sums = episode_sums(segments, config.discount)
+    sums = episode_sums(segments, config.cost_discount)
     # J_C(pi) = J_C(pi_k) + (discounted steps of an episode) E[ratio A_C]: Eq. 2 for episodes that may end early.
     excess = (sums.mean_discounted_cost - config.limit) / sums.mean_discounted_length
     actor, report = constrained_step(config, state.actor, rows, jnp.float32(std), excess)
@@ -209,12 +210,12 @@ def advantage_rows(
     now = (seen.observations - state.observations.mean) / state.observations.std
     following = (seen.next_observations - state.observations.mean) / state.observations.std
     advantages, targets = [], []
-    lambdas = (config.gae_lambda, config.cost_gae_lambda)
+    discounts, lambdas = (config.discount, config.cost_discount), (config.gae_lambda, config.cost_gae_lambda)
     signals = (seen.rewards / reward_scale, seen.costs / config.limit)
-    for critic, signal, gae_lambda in zip(state.critics, signals, lambdas, strict=True):
+    for critic, signal, discount, gae_lambda in zip(state.critics, signals, discounts, lambdas, strict=True):
         values, next_values = critic(now)[..., 0], critic(following)[..., 0]
-        deltas = temporal_differences(signal, values, next_values, seen.terminated, config.discount)
-        advantage = generalised_advantages(deltas, seen.ended, config.discount * gae_lambda)
+        deltas = temporal_differences(signal, values, next_values, seen.terminated, discount)
+        advantage = generalised_advantages(deltas, seen.ended, discount * gae_lambda)
         advantages.append(advantage - advantage.mean())
         targets.append(values + advantage)
     log_probs = gaussian(state.actor, std, now).log_prob(seen.actions)

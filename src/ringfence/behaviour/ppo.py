@@ -38,7 +38,8 @@ class PPO:
     hidden: tuple[int, ...] = (64, 64)
     envs: int = 4
     segment: int = 1000
-    discount: float = 0.99
+    discount: float = 0.99  # of rewards, in training
+    cost_discount: float = 0.99  # the task's, for the discounted cost that is reported
     gae_lambda: float = 0.95
     clip: float = 0.2
     learning_rate: float = 3e-4
@@ -120,7 +121,7 @@ def iterate(
         jnp.float32(learning_rate),
         jax.random.key(streams[0]),
     )
-    sums = episode_sums(segments, config.discount)
+    sums = episode_sums(segments, config.cost_discount)
     moments = state.observations.including(jnp.asarray(segments.observations.reshape(segments.size, -1)))
     metrics = {
         "return": sums.mean_return,

@@ -13,7 +13,7 @@ from ringfence import __version__, tasks
 from ringfence.behaviour import cpo, ppo
 from ringfence.behaviour.actor_critic import to_policy
 from ringfence.behaviour.segments import Sampler
-from ringfence.behaviour.settings import SETTINGS, STEPS, Method
+from ringfence.behaviour.settings import DEFAULT_STEPS, METHODS, SETTINGS, STEPS, Method
 from ringfence.deploy import Policy
 from ringfence.errors import InvalidSetting, NonFiniteLoss, WouldOverwrite
 from ringfence.files import write_json
@@ -55,7 +55,7 @@ def train_behaviour(
         "task": found.name,
         "method": method,
         "seed": seed,
-        "steps": STEPS[method] if steps is None else steps,
+        "steps": STEPS.get((found.name, method), DEFAULT_STEPS) if steps is None else steps,
         "warm start": None if warm_start is None else Path(warm_start).name,
         "settings": asdict(config),
     }
@@ -74,10 +74,10 @@ def train_behaviour(
 
 def configure(task: tasks.Task, method: Method, *, limit: float | None, std: float | None, **changes: Any) -> Config:
     """The settings of a shipped policy, or the method's defaults for other tasks, with the changes asked for."""
-    if method not in STEPS:
+    if method not in METHODS:
         raise InvalidSetting(f"method must be 'ppo' or 'cpo', not {method!r}")
     default: Config = SETTINGS.get((task.name, method), ppo.PPO() if method == "ppo" else cpo.CPO())
-    changes = {"discount": task.discount} | changes
+    changes = {"cost_discount": task.discount} | changes
     if std is not None:
         changes["std"] = std
     if method == "cpo" and (limit is not None or task.limit is not None):
@@ -89,7 +89,7 @@ def configure(task: tasks.Task, method: Method, *, limit: float | None, std: flo
 
 
 def policy_metadata(task: tasks.Task, config: Config, settings: dict[str, Any]) -> dict[str, Any]:
-    metadata = {"discount": config.discount, "std": config.std, "version": __version__, **settings}
+    metadata = {"discount": task.discount, "std": config.std, "version": __version__, **settings}
     return metadata | {"limit": config.limit if isinstance(config, cpo.CPO) else task.limit}
 
 
@@ -115,12 +115,12 @@ def _train(
 ) -> State:
     seed, total = settings["seed"], max(1, settings["steps"] // config.steps_per_iteration)
     fresh = _initial(config, sampler.task, seed)
-    resumed = load_newest(out, lambda _: fresh)
+    resumed = load_newest(out, lambda _: at_least_vectors(fresh))
     if resumed is None:
         state = fresh if warm_start is None else warmed(fresh, Path(warm_start))
         start = 0
     else:
-        state, start = resumed[0], resumed[1]["iteration"]
+        state, start = jax.tree.map(lambda x, like: x.reshape(like.shape), resumed[0], fresh), resumed[1]["iteration"]
     _keep_lines(out / "curve.jsonl", start)
     lines: list[str] = []
     for iteration in range(start, total):
@@ -133,10 +133,16 @@ def _train(
             with open(out / "curve.jsonl", "a") as file:
                 file.write("".join(f"{line}\n" for line in lines))
             lines = []
-            save_checkpoint(out, done, state, {"iteration": done})
+            save_checkpoint(out, done, at_least_vectors(state), {"iteration": done})
         if progress:
             progress(done * config.steps_per_iteration, total * config.steps_per_iteration, metrics)
     return state
+
+
+def at_least_vectors(state: State) -> State:
+    """Checkpoints hold no single numbers; they become vectors of one."""
+    vectors: State = jax.tree.map(jax.numpy.atleast_1d, state)
+    return vectors
 
 
 def _iterate(
@@ -171,12 +177,12 @@ def warmed(state: State, other: Path) -> State:
     # As if the normaliser had already seen a million rows: it should move slowly from where the actor knows it.
     moments = (policy.observation_mean, (policy.observation_std - 1e-4) ** 2, 1e6)
     warmed: State = eqx.tree_at(
-        lambda s: (
-            [getattr(layer, part) for layer in s.actor.layers for part in ("weight", "bias")],
-            (s.observations.mean, s.observations.var, s.observations.count),
-        ),
+        lambda s: [
+            *(getattr(layer, part) for layer in s.actor.layers for part in ("weight", "bias")),
+            *(s.observations.mean, s.observations.var, s.observations.count),
+        ],
         state,
-        ([jax.numpy.asarray(w) for w in weights], tuple(jax.numpy.asarray(m, jax.numpy.float32) for m in moments)),
+        [jax.numpy.asarray(x, jax.numpy.float32) for x in (*weights, *moments)],
     )
     return warmed
 

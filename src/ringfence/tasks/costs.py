@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from jaxtyping import Float
 
 from ringfence.errors import InvalidSetting
 
@@ -22,15 +21,6 @@ CostFunction = Callable[[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]], fl
 """cost(observation, action, next_observation, info) of the step that was just made."""
 
 Cost = Literal["mean", "sum"] | CostFunction | None
-
-
-def torque(
-    action: Float[np.ndarray, " act"], low: Float[np.ndarray, " act"], high: Float[np.ndarray, " act"]
-) -> Float[np.ndarray, " act"]:
-    """The share of its full torque that each joint uses: |a| for an action range of [-1, 1]."""
-    centre, half_range = (high + low) / 2, (high - low) / 2
-    share: np.ndarray = np.abs((action - centre) / half_range)
-    return share
 
 
 class ClipActions(Wrapper):
@@ -75,7 +65,7 @@ class RequireCost(Wrapper):
 
 
 def torque_cost(env: Any, over_joints: Literal["mean", "sum"]) -> CostFunction:
-    """c(s, a) = mean or sum over joints of |a|, a in [-1, 1].
+    """c(s, a) = mean or sum over joints of |a|, a in [-1, 1] (other action ranges are scaled to it).
 
     The CPQ authors' code sums; with the mean, a discounted limit of 30 at discount 0.99 stands for 30 % of full torque
     sustained on every robot, however many joints it has.
@@ -83,9 +73,11 @@ def torque_cost(env: Any, over_joints: Literal["mean", "sum"]) -> CostFunction:
     low, high = env.action_space.low, env.action_space.high
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise InvalidSetting(f"cost={over_joints!r} needs finite action bounds; give a cost function instead")
-    reduce = np.mean if over_joints == "mean" else np.sum
+    centre, scale = (high + low) / 2, 2 / (high - low)
+    if over_joints == "mean":
+        scale = scale / len(scale)
 
     def cost(_: np.ndarray, action: np.ndarray, __: np.ndarray, ___: dict[str, Any]) -> float:
-        return float(reduce(torque(action, low, high)))
+        return float(np.abs((action - centre) * scale).sum())
 
     return cost

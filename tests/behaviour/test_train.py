@@ -1,0 +1,92 @@
+"""Training a behaviour policy can be killed, resumed and repeated."""
+
+import json
+
+import numpy as np
+import pytest
+
+from ringfence.behaviour import train as training
+from ringfence.behaviour.segments import NumpyActor
+from ringfence.behaviour.train import train_behaviour
+from ringfence.deploy import Policy
+from ringfence.errors import InvalidSetting, WouldOverwrite
+from tests.behaviour.wheel import TASK
+
+SMALL = {"steps": 1200, "hidden": (8,), "envs": 2, "segment": 100}
+
+
+class Killed(Exception):
+    pass
+
+
+def killed_after(iterations):
+    def progress(done, total, metrics):
+        if done >= iterations * 200:
+            raise Killed
+
+    return progress
+
+
+@pytest.mark.parametrize("method", ["ppo", "cpo"])
+def test_a_killed_training_resumes_to_the_same_policy_and_curve(method, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "CHECKPOINT_EVERY", 2)
+    whole = train_behaviour(TASK, method, out=tmp_path / "whole", **SMALL)
+    with pytest.raises(Killed):
+        train_behaviour(TASK, method, out=tmp_path / "killed", progress=killed_after(3), **SMALL)
+    resumed = train_behaviour(TASK, method, out=tmp_path / "killed", **SMALL)
+    assert Policy.load(resumed).checksum == Policy.load(whole).checksum
+    curves = [(path.parent / "curve.jsonl").read_text() for path in (whole, resumed)]
+    assert curves[0] == curves[1]
+    assert [json.loads(line)["steps"] for line in curves[0].splitlines()] == [200, 400, 600, 800, 1000, 1200]
+
+
+def test_a_finished_training_is_not_done_again(tmp_path):
+    path = train_behaviour(TASK, "ppo", out=tmp_path / "run", **SMALL)
+    before = path.stat().st_mtime_ns
+    assert train_behaviour(TASK, "ppo", out=tmp_path / "run", **SMALL).stat().st_mtime_ns == before
+
+
+def test_another_training_or_other_files_are_not_overwritten(tmp_path):
+    train_behaviour(TASK, "ppo", out=tmp_path / "run", **SMALL)
+    with pytest.raises(WouldOverwrite, match="other settings"):
+        train_behaviour(TASK, "ppo", out=tmp_path / "run", seed=1, **SMALL)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("...")
+    with pytest.raises(WouldOverwrite, match="not empty"):
+        train_behaviour(TASK, "ppo", out=tmp_path / "mine", **SMALL)
+
+
+def test_the_policy_file_is_the_trained_actor_with_its_settings(tmp_path, monkeypatch):
+    kept = {}
+    original = training.to_policy
+
+    def to_policy(actor, moments, std, metadata):
+        kept["mean"] = NumpyActor.of(actor, moments)
+        return original(actor, moments, std, metadata)
+
+    monkeypatch.setattr(training, "to_policy", to_policy)
+    policy = Policy.load(train_behaviour(TASK, "cpo", out=tmp_path / "run", limit=7.0, std=0.25, **SMALL))
+    observations = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    np.testing.assert_allclose(policy(observations), kept["mean"](observations), rtol=1e-6)
+    np.testing.assert_allclose(np.exp(policy.tensors["log_std"]), 0.25)
+    stated = {key: policy.metadata[key] for key in ("task", "method", "limit", "std", "seed", "discount")}
+    assert stated == {"task": "wheel", "method": "cpo", "limit": 7.0, "std": 0.25, "seed": 0, "discount": 0.99}
+
+
+def test_a_warm_start_takes_over_actor_and_normaliser(tmp_path):
+    first = train_behaviour(TASK, "ppo", out=tmp_path / "first", **SMALL)
+    still = {**SMALL, "steps": 200, "delta": 1e-12}  # a trust region of nothing: the actor cannot move
+    second = train_behaviour(TASK, "cpo", out=tmp_path / "second", warm_start=first.parent, std=0.2, **still)
+    observations = np.random.default_rng(0).normal(size=(5, 3))
+    np.testing.assert_allclose(Policy.load(second)(observations), Policy.load(first)(observations), atol=1e-3)
+    assert Policy.load(second).metadata["warm start"] == "first"
+    with pytest.raises(InvalidSetting, match="another network"):
+        train_behaviour(TASK, "cpo", out=tmp_path / "x", warm_start=first.parent, **{**SMALL, "hidden": (4,)})
+
+
+def test_unknown_methods_and_settings_are_refused(tmp_path):
+    with pytest.raises(InvalidSetting, match="'ppo' or 'cpo'"):
+        train_behaviour(TASK, "sac", out=tmp_path / "x")
+    with pytest.raises(InvalidSetting, match="no such setting"):
+        train_behaviour(TASK, "ppo", out=tmp_path / "x", temperature=1.0)
+    assert not (tmp_path / "x").exists()
