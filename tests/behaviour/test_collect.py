@@ -46,6 +46,13 @@ def test_the_number_of_workers_does_not_change_the_log(pair):
     assert_same(logs[0], logs[2])
 
 
+def test_every_episode_starts_elsewhere(pair):
+    log = collect_dataset("hopper-torque", 600, policies=pair, workers=1)
+    starts = log.observations[log.episode_starts]
+    assert len(starts) > 8
+    assert len(np.unique(starts, axis=0)) == len(starts)
+
+
 def test_another_seed_gives_another_log(pair):
     logs = [collect_dataset("hopper-torque", 200, policies=pair, workers=1, seed=s) for s in (0, 1)]
     assert not (logs[0].observations == logs[1].observations).any(axis=1).all()

@@ -116,7 +116,14 @@ def test_ppo_learns_to_push_the_wheel_at_full_torque():
     assert mean_of_last(metrics, "discounted cost") > 12
 
 
-CPO_SMALL = {**SMALL, "segment": 400, "delta": 0.05, "critic_minibatch": 100, "critic_learning_rate": 3e-3}
+CPO_SMALL = {
+    **SMALL,
+    "segment": 400,
+    "delta": 0.05,
+    "critic_minibatch": 100,
+    "critic_learning_rate": 3e-3,
+    "margin": 0.0,
+}
 
 
 def test_cpo_earns_what_the_limit_allows():

@@ -83,7 +83,10 @@ def test_a_clipped_gaussian_adds_its_noise_and_is_cut_off_at_the_bounds():
     np.testing.assert_allclose(policy([1.0], deterministic=False, rng=np.random.default_rng(6)), expected, rtol=1e-6)
 
 
-def test_an_observation_has_the_same_action_in_any_batch(policy, observations):
+def test_an_observation_has_the_same_action_in_any_batch(observations):
+    """Wide layers, because the product of a whole matrix rounds like that of a single row when they are narrow."""
+    mlp = networks.MLP(3, 4, (64, 64), key=jax.random.key(0))
+    policy = Policy("tanh-gaussian", mlp_tensors("actor", mlp), [0] * 3, [1] * 3, LOW, HIGH)
     whole = policy(observations)
     np.testing.assert_array_equal(np.stack([policy(row) for row in observations]), whole)
     np.testing.assert_array_equal(np.concatenate([policy(observations[:7]), policy(observations[7:])]), whole)

@@ -36,6 +36,9 @@ class CPO:
     alone costs 0.8 std a step), and leave a log too narrow to learn from."""
 
     limit: float = 30.0
+    margin: float = (
+        0.5  # aim this far below: J_C is estimated from a few episodes, and the last iterate should be inside
+    )
     std: float = 0.15
     std_start: float = 0.25
     std_anneal: float = 0.6
@@ -184,7 +187,7 @@ def iterate(
     rows = advantage_rows(config, state, segments, jnp.float32(std), returns.std)
     sums = episode_sums(segments, config.cost_discount)
     # J_C(pi) = J_C(pi_k) + (discounted steps of an episode) E[ratio A_C]: Eq. 2 for episodes that may end early.
-    excess = (sums.mean_discounted_cost - config.limit) / sums.mean_discounted_length
+    excess = (sums.mean_discounted_cost - (config.limit - config.margin)) / sums.mean_discounted_length
     actor, report = constrained_step(config, state.actor, rows, jnp.float32(std), excess)
     critics, optimiser = fit_critics(config, state.critics, state.optimiser, rows, jax.random.key(streams[0]))
     metrics = {

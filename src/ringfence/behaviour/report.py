@@ -17,6 +17,7 @@ from ringfence.evaluation import Evaluator
 from ringfence.files import atomic_write, write_json
 
 EPISODES, SEED = 100, 1_000_000  # seeds that neither training nor collecting used
+WIDTHS, WIDTH_EPISODES = (0.05, 0.1, 0.15, 0.2, 0.3), 20
 PICTURE_ROWS = 100_000
 COLOURS = {"unsafe": "#d1495b", "safe": "#2e86ab"}
 
@@ -58,6 +59,26 @@ def markdown_table(table: list[dict[str, Any]]) -> str:
         quiet = f"{row['deterministic']['summary']['return']['mean']:.0f}"
         start = (f"`{row['policy']}`", row["method"].upper(), f"{row['std']:g}")
         lines.append(f"| {' | '.join((*start, *cells, share, quiet))} |")
+    return "\n".join(lines)
+
+
+def width_table(out: Path) -> str:
+    """Return and discounted cost of each policy when its noise is made narrower or wider: what the log's width costs."""
+    lines = ["| policy | " + " | ".join(f"std {std:g}" for std in WIDTHS) + " |", "|---" * (len(WIDTHS) + 1) + "|"]
+    measured = {}
+    for task in tasks.TASKS:
+        evaluator = Evaluator(task, parallel=20)
+        for behaviour in BEHAVIOURS:
+            policy, cells = shipped_policy(task, behaviour), []
+            for std in WIDTHS:
+                policy.tensors["log_std"] = np.full(policy.action_dim, np.log(std), np.float32)
+                result = evaluator(policy, WIDTH_EPISODES, seed=SEED, deterministic=False)
+                cells.append((float(result.returns.mean()), float(result.discounted_costs.mean())))
+            measured[f"{task}-{behaviour}"] = dict(zip(map(str, WIDTHS), cells, strict=True))
+            shown = " | ".join(f"{earned:.0f} / {cost:.1f}" for earned, cost in cells)
+            lines.append(f"| `{task}-{behaviour}` | {shown} |")
+        evaluator.close()
+    write_json(out / "widths.json", {"episodes": WIDTH_EPISODES, "return, discounted cost": measured})
     return "\n".join(lines)
 
 
@@ -113,10 +134,10 @@ def plot_dataset(dataset: Dataset, path: Path) -> None:
 
 
 def main(out: Path) -> None:
-    text = markdown_table(evaluate_shipped(out))
-    with atomic_write(out / "table.md") as temporary:
-        temporary.write_text(text + "\n")
-    print(text)
+    for name, text in (("table.md", markdown_table(evaluate_shipped(out))), ("widths.md", width_table(out))):
+        with atomic_write(out / name) as temporary:
+            temporary.write_text(text + "\n")
+        print(text, "\n")
     for task in tasks.TASKS:
         plot_dataset(collect_dataset(task, PICTURE_ROWS), out / f"{task}.png")
 

@@ -82,12 +82,11 @@ def conjugate_gradients(
     def step(_: int, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         x, residual, direction, squared = carry
         image = product(direction)
-        # Once solved, the direction is 0 and the quotients would be 0 / 0.
+        # Once solved, residual and direction are 0 and the quotient would be 0 / 0: stay.
         alpha = jnp.where(squared > tolerance, squared / jnp.maximum(direction @ image, 1e-30), 0.0)
         x, residual = x + alpha * direction, residual - alpha * image
         following = residual @ residual
-        beta = jnp.where(squared > tolerance, following / jnp.maximum(squared, 1e-30), 0.0)
-        return x, residual, residual + beta * direction, following
+        return x, residual, residual + following / jnp.maximum(squared, 1e-30) * direction, following
 
     start = (jnp.zeros_like(b), b, b, b @ b)
     solution: Array = jax.lax.fori_loop(0, iterations, step, start)[0]
