@@ -369,6 +369,9 @@ def add_theory(verbs: Any) -> None:
         "--out", type=Path, default=Path("theory"), metavar="DIR", help="for pictures (default theory/)"
     )
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cases", type=int, default=300, metavar="N", help="random problems per claim (default 300)")
+    parser.add_argument("--logs", type=int, default=20, metavar="N", help="sampled logs per example (default 20)")
+    parser.add_argument("--overwrite", action="store_true", help="replace what an earlier call wrote there")
 
 
 def theory(options: argparse.Namespace) -> None:
@@ -376,7 +379,9 @@ def theory(options: argparse.Namespace) -> None:
 
     from ringfence.tabular.report import run_theory
 
-    run_theory(options.out, Console(), seed=options.seed)
+    run_theory(
+        options.out, Console(), seed=options.seed, overwrite=options.overwrite, cases=options.cases, logs=options.logs
+    )
 
 
 def add_demo(verbs: Any) -> None:

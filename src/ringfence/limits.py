@@ -42,12 +42,7 @@ class Limit:
 
     @classmethod
     def of(
-        cls,
-        value: float,
-        kind: LimitKind = "discounted",
-        *,
-        discount: float = 0.99,
-        horizon: float = math.inf,
+        cls, value: float, kind: LimitKind = "discounted", *, discount: float = 0.99, horizon: float = math.inf
     ) -> "Limit":
         """A limit given as a discounted sum, per episode (needs the horizon) or per step."""
         if kind not in ("discounted", "episode", "step"):
