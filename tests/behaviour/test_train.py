@@ -19,20 +19,26 @@ class Killed(Exception):
     pass
 
 
-def killed_after(iterations):
-    def progress(done, total, metrics):
-        if done >= iterations * 200:
-            raise Killed
+def killed_before_second_checkpoint(monkeypatch):
+    """At the worst moment: the curve has been written, the checkpoint that goes with it has not."""
+    save = training.save_checkpoint
 
-    return progress
+    def save_once(folder, done, *rest):
+        if done > 2:
+            raise Killed
+        save(folder, done, *rest)
+
+    monkeypatch.setattr(training, "save_checkpoint", save_once)
 
 
 @pytest.mark.parametrize("method", ["ppo", "cpo"])
 def test_a_killed_training_resumes_to_the_same_policy_and_curve(method, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "CHECKPOINT_EVERY", 2)
     whole = train_behaviour(TASK, method, out=tmp_path / "whole", **SMALL)
-    with pytest.raises(Killed):
-        train_behaviour(TASK, method, out=tmp_path / "killed", progress=killed_after(3), **SMALL)
+    with monkeypatch.context() as patch:
+        killed_before_second_checkpoint(patch)
+        with pytest.raises(Killed):
+            train_behaviour(TASK, method, out=tmp_path / "killed", **SMALL)
     resumed = train_behaviour(TASK, method, out=tmp_path / "killed", **SMALL)
     assert Policy.load(resumed).checksum == Policy.load(whole).checksum
     curves = [(path.parent / "curve.jsonl").read_text() for path in (whole, resumed)]

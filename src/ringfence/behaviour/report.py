@@ -16,7 +16,7 @@ from ringfence.data.dataset import Dataset
 from ringfence.evaluation import Evaluator
 from ringfence.files import atomic_write, write_json
 
-EPISODES, SEED = 100, 1_000_000  # seeds that neither training nor collecting used
+EPISODES, MODE_EPISODES, SEED = 100, 20, 1_000_000  # seeds that neither training nor collecting used
 WIDTHS, WIDTH_EPISODES = (0.05, 0.1, 0.15, 0.2, 0.3), 20
 PICTURE_ROWS = 100_000
 COLOURS = {"unsafe": "#d1495b", "safe": "#2e86ab"}
@@ -30,7 +30,7 @@ def evaluate_shipped(out: Path) -> list[dict[str, Any]]:
         for behaviour in BEHAVIOURS:
             policy = shipped_policy(task, behaviour)
             sampled = evaluator(policy, EPISODES, seed=SEED, deterministic=False)
-            mode = evaluator(policy, EPISODES, seed=SEED)
+            mode = evaluator(policy, MODE_EPISODES, seed=SEED)
             row = {
                 "policy": f"{task}-{behaviour}",
                 "method": policy.metadata["method"],
