@@ -1,6 +1,7 @@
 """The methods, one file each. A new one joins by adding its file and a line here."""
 
-from ringfence.algorithms.bc import BC, BCSafe
+from ringfence.algorithms.bc import BC
+from ringfence.algorithms.bc_safe import BCSafe
 from ringfence.algorithms.bcq_lag import BCQLag
 from ringfence.algorithms.bear_lag import BEARLag
 from ringfence.algorithms.cbpl import CBPL

@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ringfence.algorithms.candidates import (
     Candidates,
+    balanced_normal,
     best_candidate_target,
     choose,
     chosen_cost_target,
@@ -128,7 +129,7 @@ class BCQLag:
             critics=critics,
             targets=critics,
             multiplier=Multiplier.zero(),
-            latents=draw_latents(keys[5], self.candidates, 1, act)[:, 0],
+            latents=balanced_normal(keys[5], self.candidates, 2 * act),
             generator_optimiser=self._adam.init(generator),
             critic_optimiser=self._adam.init(critics),
             perturbation_optimiser=self._adam.init(perturbation),

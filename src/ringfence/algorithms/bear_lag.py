@@ -25,6 +25,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ringfence.algorithms.candidates import (
     Candidates,
+    balanced_normal,
     best_candidate_target,
     choose,
     chosen_cost_target,
@@ -157,7 +158,7 @@ class BEARLag:
             targets=critics,
             cost_multiplier=Multiplier.zero(),
             mmd_multiplier=LogMultiplier.create(1.0, self.mmd_rate),
-            noise=jax.random.normal(keys[5], (self.candidates, act)),
+            noise=balanced_normal(keys[5], self.candidates, act),
             generator_optimiser=self._adam.init(generator),
             critic_optimiser=self._adam.init(critics),
             actor_optimiser=self._adam.init(actor),

@@ -35,6 +35,13 @@ def draw_latents(key: PRNGKeyArray, count: int, batch: int, action_dim: int) -> 
     return jax.random.normal(key, (count, batch, 2 * action_dim))
 
 
+def balanced_normal(key: PRNGKeyArray, count: int, dim: int) -> Float[Array, "n dim"]:
+    """Draws of N(0, 1) for a deterministic policy, which keeps them for good: each comes with its mirror image (and 0
+    with an odd count), so that the few of them do not lean to one side."""
+    half = jax.random.normal(key, (count // 2, dim))
+    return jnp.concatenate([half, -half, jnp.zeros((count % 2, dim))])
+
+
 def generator_step(
     optimiser: optax.GradientTransformation,
     cvae: CVAE,

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from ringfence.algorithms.optimise import adam_step
 
 Scalar = Float[Array, ""]
-RISING_LOGS = 5  # so many log lines in a row, by default 1,000 steps each
+RISING_LOGS = 10  # so many log lines in a row, by default 1,000 steps each: shorter rises are the ordinary search
 
 
 class Multiplier(eqx.Module):
