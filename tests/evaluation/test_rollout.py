@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from ringfence.deploy import Policy
-from ringfence.errors import InvalidSetting, NonFiniteValue, WrongShape
-from ringfence.evaluation import Evaluation, Evaluator, evaluate
+from ringfence.errors import InvalidSetting, MissingExtra, NonFiniteValue, WrongShape
+from ringfence.evaluation import Evaluation, Evaluator, evaluate, record_video, rollout
 from ringfence.evaluation.report import bootstrap_interval
 
 
@@ -141,3 +141,32 @@ def test_the_table_and_the_picture_are_written(tmp_path):
     assert "over the limit of 4.5 (discounted at 0.99): 40% of episodes" in text
     picture = an_evaluation().plot(tmp_path / "scatter.png")
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+class Filmed(Countdown):
+    metadata = {"render_fps": 10}  # noqa: RUF012
+
+    def render(self):
+        return np.full((16, 16, 3), 40 * self.left, np.uint8)
+
+
+def test_a_video_has_a_frame_per_step(tmp_path, monkeypatch):
+    imageio = pytest.importorskip("imageio.v3")
+    monkeypatch.setattr(rollout.tasks, "make", lambda task, render_mode: Filmed())
+    path = record_video(half, "any", tmp_path / "film.gif", seed=2)
+    assert len(imageio.imread(path)) == 3 + 2
+
+
+def test_a_video_format_without_a_writer_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(rollout.tasks, "make", lambda task, render_mode: Filmed())
+    with pytest.raises(MissingExtra, match=r"write a \.gif"):
+        record_video(half, "any", tmp_path / "film.unknown")
+
+
+def test_a_machine_that_cannot_render_says_what_to_install(tmp_path, monkeypatch):
+    def no_graphics(task, render_mode):
+        raise RuntimeError("no such driver")
+
+    monkeypatch.setattr(rollout.tasks, "make", no_graphics)
+    with pytest.raises(MissingExtra, match=r"cannot render here \(no such driver\); set MUJOCO_GL"):
+        record_video(half, "any", tmp_path / "film.gif")

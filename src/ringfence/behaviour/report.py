@@ -105,13 +105,14 @@ def plot_dataset(dataset: Dataset, path: Path) -> None:
         axes.scatter(
             points[:, 0],
             points[:, 1],
-            s=13,
-            alpha=0.45,
+            s=15,
+            alpha=0.55,
             linewidths=0,
             color=COLOURS.get(name),
             label=f"{name}: {len(points)} episodes",
         )
     axes.axvline(limit, color="black", linestyle="--", linewidth=1)
+    axes.set_xlim(left=0.0)
     axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
     axes.annotate(
         f"limit {limit:g}",
@@ -128,7 +129,7 @@ def plot_dataset(dataset: Dataset, path: Path) -> None:
     )
     axes.title.set_fontsize(10)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8, markerscale=1.6)
+    axes.legend(frameon=False, fontsize=8, markerscale=1.6, loc="upper left")
     with atomic_write(path) as temporary:
         figure.savefig(temporary)
 

@@ -1,5 +1,6 @@
 """How good and how safe a policy is in its task: return and cost over whole episodes."""
 
+import os
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -133,6 +134,8 @@ def record_video(
         import imageio
     except ImportError as error:
         raise MissingExtra("a video needs imageio: pip install 'ringfence[mujoco]'") from error
+    if not (os.environ.get("DISPLAY") or os.environ.get("MUJOCO_GL")):
+        os.environ["MUJOCO_GL"] = "egl"  # without a screen MuJoCo's own default, GLFW, cannot work
     try:
         env = tasks.make(task, render_mode="rgb_array")
         env.reset(seed=seed)
@@ -148,6 +151,11 @@ def record_video(
         return np.asarray(policy(observations))
 
     list(run_episodes(filmed, [env], [seed]))
-    imageio.mimsave(path, frames, fps=fps or env.metadata.get("render_fps", 30))
+    fps = fps or env.metadata.get("render_fps", 30)
     env.close()
+    speed: dict[str, Any] = {"duration": 1000 / fps, "loop": 0} if Path(path).suffix == ".gif" else {"fps": fps}
+    try:
+        imageio.mimsave(path, frames, **speed)
+    except ValueError as error:  # imageio's way to say that it has no writer for this suffix
+        raise MissingExtra(f"imageio cannot write {path}: write a .gif, or pip install 'imageio[ffmpeg]'") from error
     return Path(path)
