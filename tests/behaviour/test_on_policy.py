@@ -108,6 +108,7 @@ def mean_of_last(metrics, name, count=5):
     return np.mean([m[name] for m in metrics[-count:]])
 
 
+@pytest.mark.slow
 def test_ppo_learns_to_push_the_wheel_at_full_torque():
     metrics = train(ppo, ppo.PPO(**SMALL, minibatches=4, learning_rate=3e-3), 30)
     assert metrics[0]["return"] < 2
@@ -126,6 +127,7 @@ CPO_SMALL = {
 }
 
 
+@pytest.mark.slow
 def test_cpo_earns_what_the_limit_allows():
     """The noise alone costs 0.8 x 0.3 a step, 4.4 discounted; the rest of the limit is there to be spent."""
     metrics = train(cpo, cpo.CPO(**CPO_SMALL, limit=8.0), 20)
@@ -134,6 +136,7 @@ def test_cpo_earns_what_the_limit_allows():
     assert mean_of_last(metrics, "return", 8) > 4.0
 
 
+@pytest.mark.slow
 def test_cpo_recovers_from_a_policy_over_the_limit():
     """First by recovery steps; then, near the limit, by steps that pay for safety with reward."""
     sampler, loose, strict = Sampler(TASK), cpo.CPO(**CPO_SMALL, limit=50.0), cpo.CPO(**CPO_SMALL, limit=8.0)

@@ -31,6 +31,7 @@ def killed_before_second_checkpoint(monkeypatch):
     monkeypatch.setattr(training, "save_checkpoint", save_once)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["ppo", "cpo"])
 def test_a_killed_training_resumes_to_the_same_policy_and_curve(method, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "CHECKPOINT_EVERY", 2)
@@ -62,6 +63,7 @@ def test_another_training_or_other_files_are_not_overwritten(tmp_path):
         train_behaviour(TASK, "ppo", out=tmp_path / "mine", **SMALL)
 
 
+@pytest.mark.slow
 def test_the_policy_file_is_the_trained_actor_with_its_settings(tmp_path, monkeypatch):
     kept = {}
     original = training.to_policy
@@ -79,6 +81,7 @@ def test_the_policy_file_is_the_trained_actor_with_its_settings(tmp_path, monkey
     assert stated == {"task": "wheel", "method": "cpo", "limit": 7.0, "std": 0.25, "seed": 0, "discount": 0.99}
 
 
+@pytest.mark.slow
 def test_a_warm_start_takes_over_actor_and_normaliser(tmp_path):
     first = train_behaviour(TASK, "ppo", out=tmp_path / "first", **SMALL)
     still = {**SMALL, "steps": 200, "delta": 1e-12}  # a trust region of nothing: the actor cannot move
