@@ -157,6 +157,7 @@ def test_a_video_has_a_frame_per_step(tmp_path, monkeypatch):
     assert len(imageio.imread(path)) == 3 + 2
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the plugins that imageio looks through
 def test_a_video_format_without_a_writer_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr(rollout.tasks, "make", lambda task, render_mode: Filmed())
     with pytest.raises(MissingExtra, match=r"write a \.gif"):
