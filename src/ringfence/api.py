@@ -36,7 +36,7 @@ def train(
     dataset: Dataset | str | os.PathLike[str],
     method: Any,
     *,
-    steps: int = 100_000,
+    steps: int = 50_000,
     seeds: Sequence[int] = (0,),
     limits: Sequence[float] | None = None,
     task: str | None = None,

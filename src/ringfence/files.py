@@ -40,9 +40,11 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def cache_directory() -> Path:
-    """Where ringfence keeps what it can make again: RINGFENCE_CACHE, else the user's cache directory."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("RINGFENCE_CACHE") or Path(home) / "ringfence")
+    """Where ringfence keeps what it can make again: $RINGFENCE_CACHE, else ringfence under $XDG_CACHE_HOME, else
+    ~/.cache/ringfence."""
+    if own := os.environ.get("RINGFENCE_CACHE"):
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ringfence"
 
 
 def _plain(value: object) -> Any:

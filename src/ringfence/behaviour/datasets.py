@@ -2,22 +2,15 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 
 from ringfence import tasks
 from ringfence.behaviour.collect import COLLECTOR, Progress, collect
 from ringfence.behaviour.shipped import BEHAVIOURS, shipped_policy
 from ringfence.errors import UnknownName
+from ringfence.files import cache_directory
 
 PAPER_SIZE = 2_000_000
-
-
-def cache_directory() -> Path:
-    """$RINGFENCE_CACHE, else ringfence under $XDG_CACHE_HOME, else ~/.cache/ringfence."""
-    if own := os.environ.get("RINGFENCE_CACHE"):
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ringfence"
 
 
 def dataset_path(name: str, size: int = PAPER_SIZE, seed: int = 0) -> Path:

@@ -27,7 +27,7 @@ Tree = TypeVar("Tree")
 def save_checkpoint(folder: Path, step: int, tree: Any, progress: dict[str, Any]) -> None:
     """Write the arrays of `tree` and `progress` (JSON) as checkpoint number `step`; drop all but the newest few."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    content = save({jax.tree_util.keystr(path): np.ascontiguousarray(leaf) for path, leaf in leaves})
+    content = save({jax.tree_util.keystr(path): np.asarray(leaf, order="C") for path, leaf in leaves})
     with atomic_write(_arrays(folder, step)) as temporary:
         temporary.write_bytes(content)
     manifest = {"format": FORMAT, "sha256": _checksum(content, progress), "progress": progress}
