@@ -31,10 +31,32 @@ class Linear(eqx.Module):
         return x @ self.weight + self.bias
 
 
+def row_mean(x: Float[Array, "*batch features"]) -> Float[Array, "*batch 1"]:
+    """The mean over the features, as a matrix product: XLA adds up a row one number after another on a CPU. In full
+    precision wherever products have less by default."""
+    features = x.shape[-1]
+    return jnp.matmul(x, jnp.full((features, 1), 1.0 / features, x.dtype), precision="highest")
+
+
+@jax.custom_vjp
 def layer_norm(x: Float[Array, "*batch features"]) -> Float[Array, "*batch features"]:
     """Zero mean and unit variance over the features; the layer that follows can rescale, so nothing is learned here."""
-    centred = x - x.mean(-1, keepdims=True)
-    return centred * jax.lax.rsqrt(jnp.mean(centred**2, -1, keepdims=True) + 1e-5)
+    return _layer_norm_forward(x)[0]
+
+
+def _layer_norm_forward(x: Array) -> tuple[Array, tuple[Array, Array]]:
+    centred = x - row_mean(x)
+    scale = jax.lax.rsqrt(row_mean(centred**2) + 1e-5)
+    return centred * scale, (centred * scale, scale)
+
+
+def _layer_norm_backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array]:
+    """What automatic differentiation gives too, with half the sums over features."""
+    normalised, scale = kept
+    return (scale * (gradient - row_mean(gradient) - normalised * row_mean(gradient * normalised)),)
+
+
+layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
 
 
 class MLP(eqx.Module):
@@ -58,6 +80,17 @@ class MLP(eqx.Module):
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
         return self.after_first(self.layers[0](x))
 
+    def of_pairs(
+        self, observations: Float[Array, "*batch obs"], actions: Float[Array, "*n_batch act"]
+    ) -> Float[Array, "*n_batch outputs"]:
+        """The network's outputs at (s, a), for one action of each state or for n: then `actions` has an axis more, in
+        front. The first layer is linear, so the state's share of it is computed once instead of n times."""
+        if actions.shape[:-1] == observations.shape[:-1]:
+            return self(jnp.concatenate([observations, actions], -1))
+        first, split = self.layers[0], observations.shape[-1]
+        shared = observations @ first.weight[:split] + first.bias
+        return self.after_first(shared + actions @ first.weight[split:])
+
     def after_first(self, x: Float[Array, "*batch features"]) -> Float[Array, "*batch outputs"]:
         """The rest of the network, given the first layer's output."""
         for layer in self.layers[1:]:
@@ -66,7 +99,7 @@ class MLP(eqx.Module):
 
 
 class Critic(eqx.Module):
-    """Q(s, a): one number per pair."""
+    """Q(s, a): one number per pair, for one action of each state or for n."""
 
     mlp: MLP
 
@@ -82,9 +115,9 @@ class Critic(eqx.Module):
         self.mlp = MLP(observation_dim + action_dim, 1, hidden, normalise=normalise, key=key)
 
     def __call__(
-        self, observations: Float[Array, "*batch obs"], actions: Float[Array, "*batch act"]
-    ) -> Float[Array, "*batch"]:
-        return self.mlp(jnp.concatenate([observations, actions], -1))[..., 0]
+        self, observations: Float[Array, "*batch obs"], actions: Float[Array, "*n_batch act"]
+    ) -> Float[Array, "*n_batch"]:
+        return self.mlp.of_pairs(observations, actions)[..., 0]
 
 
 class Gaussian(NamedTuple):
@@ -160,12 +193,8 @@ class CVAE(eqx.Module):
         self.decoder = MLP(observation_dim + latent_dim, action_dim, hidden, key=decoder_key)
 
     def encode(self, observations: Float[Array, "batch obs"], actions: Float[Array, "*n batch act"]) -> Gaussian:
-        """q(z | s, a), for one action of each state or for n. The first layer is linear, so the state's share of it
-        is computed once instead of n times."""
-        first = self.encoder.layers[0]
-        split = observations.shape[-1]
-        shared = observations @ first.weight[:split] + first.bias
-        output = self.encoder.after_first(shared + actions @ first.weight[split:])
+        """q(z | s, a), for one action of each state or for n."""
+        output = self.encoder.of_pairs(observations, actions)
         mean, log_std = jnp.split(output, 2, -1)
         return Gaussian(mean, jnp.clip(log_std, -8.0, 4.0))
 

@@ -72,6 +72,10 @@ class OODActions(NamedTuple):
     weights: Float[Array, "m batch"]  # all 0 in a state where no action was kept
     found: PerState  # 1 in the states where at least one was
 
+    def average(self, values: Float[Array, "m batch"]) -> PerState:
+        """Qc(s, nu(s)) from the values Qc(s, a_j)."""
+        return jnp.sum(self.weights * values, 0)
+
 
 def choose_ood(
     actions: Float[Array, "n batch act"],
@@ -100,9 +104,9 @@ def cost_bellman_target(target_cost_critic: Critic, batch: Batch, next_actions: 
 
 
 def ood_cost(cost_critic: Critic, observations: Observations, ood: OODActions) -> PerState:
-    """Qc(s, nu(s)) = 1/m sum_j Qc(s, a_j), or 0 where m = 0 (Algorithm 1, line 11)."""
-    states = jnp.broadcast_to(observations, (*ood.actions.shape[:2], observations.shape[-1]))
-    return jnp.sum(ood.weights * cost_critic(states, ood.actions), 0)
+    """Qc(s, nu(s)) = 1/m sum_j Qc(s, a_j), or 0 where m = 0 (Algorithm 1, line 11). The loss below has it from the same
+    pass as Qc(s, a)."""
+    return ood.average(cost_critic(observations, ood.actions))
 
 
 def cost_critic_loss(
@@ -111,8 +115,10 @@ def cost_critic_loss(
     """E (Qc(s, a) - T^pi Qc(s, a))^2 - alpha (E Qc(s, nu(s)) - l_c): the objective of Step 1, in the form that also
     tunes alpha ("Practical Considerations"). The gradient flows into Qc(s, a) and Qc(s, nu(s)), not into the target,
     the actions or alpha."""
-    values = cost_critic(batch.observations, batch.actions)
-    pushed = ood_cost(cost_critic, batch.observations, ood)
+    # One pass for the logged and the OOD actions of each state: one large product is quicker than two.
+    every_action = jnp.concatenate([batch.actions[None], ood.actions])
+    every_value = cost_critic(batch.observations, every_action)
+    values, pushed = every_value[0], ood.average(every_value[1:])
     loss = jnp.mean((values - target) ** 2) - alpha * (jnp.mean(pushed) - ood_limit)
     return loss, (values, pushed)
 
@@ -406,8 +412,8 @@ class CPQ:
         actions, _ = sample_tanh(gaussian, key, count)
         if self.actor_gradient == "score":
             actions = jax.lax.stop_gradient(actions)
-        states = jnp.broadcast_to(batch.observations, (*actions.shape[:2], batch.observations.shape[-1]))
-        qr, qc = smaller_value(critics.reward, states, actions), critics.cost(states, actions)
+        qr = smaller_value(critics.reward, batch.observations, actions)
+        qc = critics.cost(batch.observations, actions)
         departs = self.anchor > 0 or self.recovery != "none"
         size = jax.lax.stop_gradient(jnp.mean(jnp.abs(qr))) + 1e-6 if departs else 1.0
         aim = (1.0 - self.margin) * limit
