@@ -6,13 +6,14 @@ READY := $(VENV)/.ready
 # One XLA thread per worker: two test processes share the machine without slowing each other.
 PYTEST := XLA_FLAGS="$(XLA_FLAGS) --xla_cpu_multi_thread_eigen=false" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: help venv demo test quick lint bench clean
+.PHONY: help venv demo test quick lint bench bench-peers clean
 
 help:
 	@echo "make demo   learn a safe policy from a log and look at it (about ten minutes)"
 	@echo "make test   lint, types and every test (under ten minutes)"
 	@echo "make quick  the fast tests only (under a minute)"
-	@echo "make bench  measure speed and memory"
+	@echo "make bench  measure speed and memory (about ten minutes)"
+	@echo "make bench-peers  measure other implementations of CPQ beside ours, in an environment of their own"
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("ringfence needs Python 3.11 or newer; try make PYTHON=python3.11") if sys.version_info < (3, 11) else None'
@@ -38,6 +39,17 @@ demo: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.run
+
+# Other implementations of CPQ, without the old versions of everything that osrl-lib pins.
+PEERS := .bench-venv
+$(PEERS)/.ready:
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 numpy gymnasium scipy tqdm pyyaml
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps osrl-lib==0.1.0
+	touch $@
+
+bench-peers: $(READY) $(PEERS)/.ready
+	$(BIN)/python -m benchmarks.peers --python $(PEERS)/bin/python
 
 clean:
 	rm -rf $(VENV) demo build dist

@@ -1,0 +1,101 @@
+"""The step that is timed: a method on random data of a standard size, through the programs that training runs."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ringfence.algorithms import CPQ, METHODS
+from ringfence.algorithms.interface import Method, Spec
+from ringfence.training.device import DeviceData, aligned_empty
+from ringfence.training.population import compile_programs, zero_sums
+
+HOPPER = (11, 3)  # observations, actions
+VARIANTS: dict[str, Any] = {
+    "cpq paper, all": CPQ.paper,
+    "cpq paper, one": lambda **settings: CPQ.paper(ood_estimator="one", **settings),
+}
+
+
+def method_called(name: str, **settings: Any) -> Method:
+    """A method of ringfence, or one of the variants of CPQ above."""
+    if "hidden" in settings:
+        settings["hidden"] = tuple(settings["hidden"])
+    made: Method = {**METHODS, **VARIANTS}[name](**settings)
+    return made
+
+
+def random_data(rows: int, observation_dim: int, action_dim: int) -> DeviceData:
+    """Rows as `to_device` packs them. A block of random rows is repeated: drawing 10 million would take longer than
+    the measurement, and a gather costs the same whatever it fetches."""
+    width = 2 * observation_dim + action_dim + 3
+    packed = aligned_empty((rows, width))
+    block = np.random.default_rng(0).normal(size=(min(rows, 65536), width)).astype(np.float32)
+    for start in range(0, rows, len(block)):
+        packed[start : start + len(block)] = block[: rows - start]
+    packed[:, -1] = 1.0
+    obs, act = np.ones(observation_dim, np.float32), np.ones(action_dim, np.float32)
+    return DeviceData(
+        jax.device_put(packed), jnp.zeros_like(obs), jnp.asarray(obs), jnp.zeros_like(act), jnp.asarray(act)
+    )
+
+
+@dataclass
+class Workload:
+    """A compiled training program of the last stage, ready to step."""
+
+    method: Method
+    members: int = 1
+    rows: int = 100_000
+    sizes: tuple[int, int] = HOPPER
+
+    def __post_init__(self) -> None:
+        spec, last = Spec(*self.sizes), len(self.method.stages(1)) - 1
+        self.data = random_data(self.rows, *self.sizes)
+        self.seeds = jnp.arange(self.members, dtype=jnp.uint32)
+        init = compile_programs(self.method, spec, 0, self.members).init
+        state = init(self.seeds, jnp.full(self.members, 30.0))
+        self.programs = compile_programs(self.method, spec, last, self.members)
+        self.carry = state, zero_sums(self.method, spec, last, self.members, state, self.data)
+
+    def compiled(self) -> Any:
+        """The executable behind `advance`, to count its work."""
+        arguments = (self.data, self.seeds), self.carry, jnp.asarray(0), jnp.asarray(1)
+        return self.programs.advance.lower(*arguments).compile().compiled  # type: ignore[attr-defined]
+
+    def advance(self, steps: int) -> float:
+        """Seconds that this many updates took."""
+        began = time.perf_counter()
+        self.carry = self.programs.advance((self.data, self.seeds), self.carry, jnp.asarray(0), jnp.asarray(steps))
+        jax.block_until_ready(self.carry)
+        return time.perf_counter() - began
+
+    def steps_per_second(self, windows: int, seconds: float) -> dict[str, float]:
+        """The best and the median of several windows. The best is the least disturbed by whatever else runs."""
+        self.advance(2)
+        steps = max(1, int(seconds / (self.advance(3) / 3)))
+        rates = [steps / self.advance(steps) for _ in range(windows)]
+        return {"steps_per_second": max(rates), "median": float(np.median(rates))}
+
+
+def step_speed(
+    name: str,
+    settings: dict[str, Any] | None = None,
+    members: int = 1,
+    rows: int = 100_000,
+    sizes: tuple[int, int] = HOPPER,
+    windows: int = 5,
+    seconds: float = 0.6,
+) -> dict[str, float]:
+    """Steps per second of a method, and the work in one step."""
+    from benchmarks.flops import program_work
+    from ringfence.training.compilation import use_compilation_cache
+
+    use_compilation_cache()
+    workload = Workload(method_called(name, **(settings or {})), members, rows, (sizes[0], sizes[1]))
+    work = program_work(workload.compiled())
+    speed = workload.steps_per_second(windows, seconds)
+    return {**speed, **work, "gflops": speed["steps_per_second"] * work["matrix_flops"] * 1e-9}

@@ -1,0 +1,75 @@
+"""The benchmarks count right and run; how fast anything is, no test says."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from benchmarks.evaluation import share_of_run
+from benchmarks.flops import matrix_flops
+from benchmarks.report import rounded
+
+ROOT = Path(__file__).parents[2]
+
+
+def flops_of(function, *arguments):
+    return matrix_flops(jax.jit(function).lower(*arguments).compile().as_text())
+
+
+def test_a_product_counts_two_operations_for_each_term():
+    a, b = jnp.ones((32, 48)), jnp.ones((48, 64))
+    assert flops_of(lambda a, b: a @ b, a, b) == 2 * 32 * 48 * 64
+    assert flops_of(lambda a, b: a.T @ b, jnp.ones((48, 32)), b) == 2 * 32 * 48 * 64
+    assert flops_of(lambda a, b: a @ b, jnp.ones((5, 32, 48)), jnp.ones((5, 48, 64))) == 5 * 2 * 32 * 48 * 64
+
+
+def test_a_loop_counts_as_one_turn_of_it():
+    a = jnp.ones((32, 32))
+    assert flops_of(lambda a: jax.lax.fori_loop(0, 100, lambda _, x: jnp.tanh(x @ a), a), a) == 2 * 32**3
+
+
+def test_a_step_of_cpq_does_the_matrix_work_counted_by_hand():
+    """Of the paper's step with one kept action, in passes of a batch through the square layer between the hidden ones,
+    which is most of the work: actor 2, encoder n, targets 3, reward critics 2 x 3 and cost critic 2 x 3 with their
+    gradients, then for the actor 3 critics forward and back to the action, and its own gradient twice."""
+    from benchmarks.workload import Workload, method_called
+
+    batch, width, n = 16, 64, 10
+    method = method_called("cpq paper, one", batch_size=batch, hidden=(width, width))
+    counted = matrix_flops(Workload(method, rows=100).compiled().as_text())
+    passes = 2 + n + 3 + 6 + 6 + 6 + 2
+    square = passes * 2 * batch * width**2
+    assert square < counted < square * (1 + 2.2 * (11 + 3 + 12) / width)
+
+
+def test_evaluations_take_their_time_out_of_the_whole():
+    assert share_of_run(evaluation_seconds=5.0, steps_per_second=100.0, every=5000) == pytest.approx(5 / 55)
+
+
+def test_numbers_are_kept_to_four_digits():
+    assert rounded({"a": 123456.7, "b": {"c": 0.00012345678, "d": 7, "e": "x"}}) == {
+        "a": 123500.0,
+        "b": {"c": 0.0001235, "d": 7, "e": "x"},
+    }
+
+
+@pytest.mark.slow
+def test_the_quick_benchmark_measures_every_section_and_draws_it(tmp_path):
+    out = tmp_path / "numbers.json"
+    ran = subprocess.run(
+        [sys.executable, "-m", "benchmarks.run", "--quick", "--out", str(out)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    numbers = json.loads(out.read_text())
+    from benchmarks.run import SECTIONS
+
+    assert {"machine", *SECTIONS} <= set(numbers)
+    assert numbers["methods"]["cpq"]["steps_per_second"] > 0
+    assert out.with_suffix(".png").stat().st_size > 0
+    assert "Matrix-multiply peak" in ran.stdout
