@@ -216,6 +216,7 @@ def test_the_chosen_part_has_the_greatest_return_within_the_limit_or_else_the_le
     assert best_part(returns, costs, 0.5) == 1
 
 
+@pytest.mark.slow
 def test_a_restart_begins_every_round_from_the_fresh_networks(fresh, batch):
     """Rounds of the same batches: with the price unmoved they repeat, and they do not without the restart."""
     for restart in (True, False):
