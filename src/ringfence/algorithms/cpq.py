@@ -237,7 +237,7 @@ class CPQ:
 
     # Departures from the paper
     layer_norm: bool = True  # in the critics: keeps them from inflating on actions the log does not have
-    anchor: float = 1.0  # weight of (a - logged a)^2 against Qr over its mean size: Qr alone drifts off the log
+    anchor: float = 0.4  # weight of (a - logged a)^2 against Qr over its mean size: Qr alone drifts off the log
     recovery: Literal["none", "switch", "hinge"] = "hinge"  # a force back to safety, see `actor_objective`
     recovery_weight: float = 3.0
     margin: float = 0.0  # the actor aims at (1 - margin) l, for critics that err
