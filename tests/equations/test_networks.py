@@ -37,6 +37,20 @@ def test_layer_norm_gives_zero_mean_and_unit_variance_over_features():
     np.testing.assert_allclose(y.std(-1), 1, atol=1e-4)
 
 
+def test_the_gradient_of_layer_norm_matches_finite_differences():
+    """Its backward pass is written by hand, for speed."""
+    rng = np.random.default_rng(0)
+    x, weights = rng.normal(2.0, 3.0, size=(2, 6)), rng.normal(size=(2, 6))
+
+    def plain():
+        centred = x - x.mean(-1, keepdims=True)
+        return float(np.sum(weights * centred / np.sqrt(np.mean(centred**2, -1, keepdims=True) + 1e-5)))
+
+    got = jax.grad(lambda z: jnp.sum(jnp.asarray(weights, jnp.float32) * layer_norm(z)))(jnp.asarray(x, jnp.float32))
+    expected = [[reference.numerical_gradient(plain, x, (i, j)) for j in range(6)] for i in range(2)]
+    np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-5)
+
+
 def test_a_critic_gives_one_number_per_pair_of_any_batch_shape():
     critic = Critic(3, 2, (4,), key=KEY)
     s, a = jnp.ones((5, 7, 3)), jnp.zeros((5, 7, 2))
