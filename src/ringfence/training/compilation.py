@@ -15,7 +15,8 @@ def use_compilation_cache() -> None:
     config: Any = jax.config
     if config.jax_compilation_cache_dir is None:
         config.update("jax_compilation_cache_dir", str(cache_directory() / "xla" / machine_fingerprint()))
-        config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+        # Small programs too: there are dozens of them, and together they take seconds.
+        config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def machine_fingerprint() -> str:

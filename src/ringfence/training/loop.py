@@ -24,6 +24,7 @@ from ringfence.training.device import diagnostic_sample, spec_of, to_device
 from ringfence.training.population import Member, compile_programs, without_limit, zero_sums
 from ringfence.training.progress import TrainingProgress
 from ringfence.training.rundir import RunDirectory
+from ringfence.training.sharding import layout_for
 
 Evaluate = Callable[[Policy, Member], Mapping[str, float]]
 Row = dict[str, Any]
@@ -131,9 +132,10 @@ class Session:
         self.stages = self.method.stages(plan.steps)
         self.dataset = plan.learns_from(dataset)
         self.spec = spec_of(self.dataset)
-        self.data = to_device(self.dataset)
+        self.layout = layout_for(len(plan.members), self.method.batch_size)
+        self.data = self.layout.copy(to_device(self.dataset))
         self.sample = diagnostic_sample(self.dataset, self.data, self.method.discount)
-        self.seeds = jnp.asarray([member.seed for member in plan.members], jnp.uint32)
+        self.seeds = self.layout.spread(jnp.asarray([member.seed for member in plan.members], jnp.uint32))
         self.result = Result(plan, path=directory.path if directory else None)
         self.history: dict[Member, list[Mapping[str, float]]] = defaultdict(list)
         self.told: set[tuple[Member, str]] = set()
@@ -142,7 +144,7 @@ class Session:
     def run(self, resume: bool) -> Result:
         limits = jnp.asarray([member.limit for member in self.plan.members], jnp.float32)
         first = compile_programs(self.method, self.spec, 0, len(self.seeds))
-        self.state = first.init(self.seeds, limits)
+        self.state = self.layout.spread(first.init(self.seeds, limits))
         stage_index, done = 0, 0
         self.sums = self._zeros(0)
         if resume and self.directory is not None:
@@ -196,12 +198,12 @@ class Session:
         return sum(stage.steps for stage in self.stages[:index]) + done
 
     def _zeros(self, index: int) -> Metrics:
-        return zero_sums(self.method, self.spec, index, len(self.seeds), self.state, self.data)
+        return self.layout.spread(zero_sums(self.method, self.spec, index, len(self.seeds), self.state, self.data))
 
     def _log(self, index: int, stage: Stage, done: int, diagnose: Callable[..., Metrics]) -> None:
         interval = (done - 1) % self.plan.log_every + 1
         means = {name: np.asarray(total, np.float64) / interval for name, total in self.sums.items()}
-        self.sums = jax.tree.map(jnp.zeros_like, self.sums)
+        self.sums = self.layout.spread(jax.tree.map(jnp.zeros_like, self.sums))
         self._require_finite(means, stage, done)
         if index == len(self.stages) - 1:
             seen = diagnose(self.state, self.seeds, self.sample, jnp.asarray(done))
@@ -211,7 +213,8 @@ class Session:
         self.progress.advance(done, shown)
 
     def _finish(self, index: int, stage: Stage, finish: Callable[..., tuple[State, Metrics]]) -> None:
-        self.state, report = finish(self.state, self.seeds, self.data)
+        state, report = finish(self.state, self.seeds, self.data)
+        self.state = self.layout.spread(state)
         if report:
             self._record(index, stage, stage.steps, {name: np.asarray(value) for name, value in report.items()})
             shown = ", ".join(f"{name} {float(np.mean(value)):.3g}" for name, value in report.items())
@@ -312,7 +315,7 @@ class Session:
             directory.rewind(0)
             return 0, 0
         tree, progress = found
-        self.state, self.sums = tree["state"], tree["sums"]
+        self.state, self.sums = self.layout.spread((tree["state"], tree["sums"]))
         index, done = progress["stage"], progress["step"]
         directory.rewind(self._overall(index, done))
         for stream in ("metrics", "evaluations", "warnings"):

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.interface import Method, Metrics, Sample, Spec, State, Update
 from ringfence.training.device import DeviceData
+from ringfence.training.sharding import layout_for
 
 CALIBRATION_ROWS = 20_000
 
@@ -51,11 +52,12 @@ def compile_programs(method: Method, spec: Spec, stage_index: int, members: int)
     """The programs of one stage. `method` must come without its limit: limits are data."""
     stage = method.stages(1)[stage_index]
     purpose = 1 + stage_index
+    layout = layout_for(members, method.batch_size)
 
     def over_members(function: Callable[..., Any], mapped: tuple[int | None, ...]) -> Callable[..., Any]:
         """Map over the leading axis of the arguments marked 0; not for one member: batched products are slower."""
         if members > 1:
-            return jax.vmap(function, in_axes=mapped)
+            return jax.vmap(function, in_axes=mapped, spmd_axis_name=layout.member_axis)
 
         def single(*arguments: Any) -> Any:
             first = [
@@ -76,7 +78,7 @@ def compile_programs(method: Method, spec: Spec, stage_index: int, members: int)
 
     def update(state: State, seed: Int[Array, ""], step: Int[Array, ""], data: DeviceData) -> tuple[State, Metrics]:
         batch_key, update_key = jax.random.split(member_key(seed, purpose, step))
-        return stage.update(state, data.draw(batch_key, method.batch_size), update_key)
+        return stage.update(state, layout.split(data.draw(batch_key, method.batch_size)), update_key)
 
     @eqx.filter_jit(donate="all-except-first")
     def advance(
@@ -88,7 +90,7 @@ def compile_programs(method: Method, spec: Spec, stage_index: int, members: int)
         def step(number: Int[Array, ""], carry: tuple[State, Metrics]) -> tuple[State, Metrics]:
             state, sums = carry
             state, metrics = over_members(update, (0, 0, None, None))(state, seeds, number, data)
-            return state, jax.tree.map(jnp.add, sums, metrics)
+            return layout.keep_spread((state, jax.tree.map(jnp.add, sums, metrics)))
 
         after: tuple[State, Metrics] = jax.lax.fori_loop(start, stop, step, carry)
         return after

@@ -1,0 +1,95 @@
+"""Several devices give the numbers of one."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from ringfence import CPQ
+from ringfence.training import Member, Plan, run
+from tests.logs import narrow_log
+
+DEVICES = 4
+CASES = {  # seeds, batch size: what is spread over the four devices
+    "members": ((0, 1, 2, 3), 16),
+    "batch": ((0,), 16),
+    "members and batch": ((0, 1), 16),
+    "neither": ((0,), 15),
+}
+
+
+def trained(seeds, batch_size):
+    method = CPQ(hidden=(8, 8), batch_size=batch_size, cvae_steps=10, ood_samples=3)
+    plan = Plan(method, tuple(Member(seed, 5.0) for seed in seeds), 15, log_every=5, checkpoint_every=5)
+    return run(narrow_log(rows=600), plan, progress=False)
+
+
+def devices_used(case):
+    """How the mesh lies: devices along the members and along the batch."""
+    from ringfence.training.sharding import layout_for
+
+    mesh = layout_for(len(CASES[case][0]), CASES[case][1]).mesh
+    return None if mesh is None else list(mesh.devices.shape)
+
+
+def numbers(result):
+    return [{**policy.tensors} for policy in result.policies], result.metrics[-1]
+
+
+def main(folder):
+    """What the test below runs where JAX sees four devices."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    assert len(jax.devices()) == DEVICES
+    for case, settings in CASES.items():
+        policies, metrics = numbers(trained(*settings))
+        for i, tensors in enumerate(policies):
+            np.savez(Path(folder) / f"{case}-{i}.npz", **tensors)
+        (Path(folder) / f"{case}.json").write_text(json.dumps({"metrics": metrics, "devices": devices_used(case)}))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    """These programs run for milliseconds and compile for seconds."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sharded")
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={DEVICES}"
+    code = f"from tests.training.test_sharding import main; main({str(folder)!r})"
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(root)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, cwd=root)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_four_devices_give_the_numbers_of_one(folder, case):
+    policies, metrics = numbers(trained(*CASES[case]))
+    for i, tensors in enumerate(policies):
+        sharded = np.load(folder / f"{case}-{i}.npz")
+        for name, tensor in tensors.items():
+            np.testing.assert_allclose(sharded[name], tensor, rtol=1e-3, atol=2e-4, err_msg=name)
+    seen = json.loads((folder / f"{case}.json").read_text())["metrics"]
+    assert seen["qc_data"] == pytest.approx(metrics["qc_data"], rel=1e-2, abs=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "devices"), [("members", [4, 1]), ("batch", [1, 4]), ("members and batch", [2, 2]), ("neither", None)]
+)
+def test_devices_go_to_members_first_and_the_rest_to_their_batches(folder, case, devices):
+    assert json.loads((folder / f"{case}.json").read_text())["devices"] == devices
+
+
+def test_one_device_needs_no_layout():
+    assert devices_used("members") is None
