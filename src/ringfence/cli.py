@@ -134,9 +134,7 @@ def add_train(verbs: Any) -> None:
     add_log_options(parser)
     parser.add_argument("--method", default="cpq", help="how to learn (default cpq; `ringfence methods` lists them)")
     parser.add_argument("--preset", default="default", help="'paper' takes the method exactly as its paper prints it")
-    parser.add_argument(
-        "--steps", type=int, default=50_000, metavar="N", help="updates of the policy (default 50000)"
-    )
+    parser.add_argument("--steps", type=int, default=50_000, metavar="N", help="updates of the policy (default 50000)")
     parser.add_argument(
         "--seeds", type=int, nargs="+", default=[0], metavar="S", help="one policy per seed (default 0)"
     )

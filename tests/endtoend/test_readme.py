@@ -64,7 +64,9 @@ def test_every_python_example_of_the_readme_runs(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     if not Path("my_logs.parquet").exists():
         main(["collect", "--task", "halfcheetah-torque", "--size", "2000", "--out", "my_logs.parquet"])
-    monkeypatch.setattr(ringfence, "CPQ", partial(METHODS["cpq"], hidden=(8,), batch_size=16, cvae_steps=6), raising=False)
+    monkeypatch.setattr(
+        ringfence, "CPQ", partial(METHODS["cpq"], hidden=(8,), batch_size=16, cvae_steps=6), raising=False
+    )
     from ringfence import api
 
     monkeypatch.setattr(ringfence, "train", partial(api.train, steps=6), raising=False)
