@@ -95,8 +95,11 @@ def peak_of(numbers: dict[str, Any], cores: str | None = None) -> float:
 
 
 def peak_table(numbers: dict[str, Any]) -> Table:
-    rows = [(count, f"{value['gflops']:.0f}") for count, value in entries(numbers["peak"])]
-    return table("Matrix-multiply peak, float32", ("cores", "GFLOP/s"), rows)
+    rows = [
+        (count, f"{value['gflops']:.0f}", f"{value.get('gflop_per_cpu_second', float('nan')):.0f}")
+        for count, value in entries(numbers["peak"])
+    ]
+    return table("Matrix-multiply peak, float32", ("cores", "GFLOP/s", "GFLOP per CPU second"), rows)
 
 
 def speed_rows(section: dict[str, Any], peak: float) -> Iterable[Sequence[str]]:
@@ -104,6 +107,12 @@ def speed_rows(section: dict[str, Any], peak: float) -> Iterable[Sequence[str]]:
         work, rate = value["matrix_flops"], value["steps_per_second"]
         share = f"{100 * value['gflops'] / peak:.0f} %"
         yield name, f"{rate:.1f}", f"{value['median']:.1f}", f"{work / 1e9:.3f}", f"{value['gflops']:.0f}", share
+
+
+def cpu_rows(section: dict[str, Any], peak: float) -> Iterable[Sequence[str]]:
+    for name, value in entries(section):
+        work, rate = value["matrix_flops"], value["steps_per_cpu_second"]
+        yield name, f"{rate:.1f}", f"{work / 1e9:.3f}", f"{work * rate / 1e9:.0f}", f"{1e-7 * work * rate / peak:.0f} %"
 
 
 SPEED_COLUMNS = ("", "steps/s", "median", "GFLOP/step", "GFLOP/s", "of peak")
@@ -115,7 +124,9 @@ def methods_table(numbers: dict[str, Any]) -> Table:
 
 
 def one_core_table(numbers: dict[str, Any]) -> Table:
-    return table("The same on one core", SPEED_COLUMNS, speed_rows(numbers["one_core"], peak_of(numbers, "1")))
+    peak = numbers["peak"]["1"]["gflop_per_cpu_second"] if "peak" in numbers else float("nan")
+    columns = ("", "steps per CPU second", "GFLOP/step", "GFLOP per CPU second", "of peak")
+    return table("The same on one core, by processor time", columns, cpu_rows(numbers["one_core"], peak))
 
 
 def population_table(numbers: dict[str, Any]) -> Table:
@@ -170,24 +181,28 @@ def growth_table(numbers: dict[str, Any]) -> Table:
 
 
 def peers_table(numbers: dict[str, Any]) -> Table:
-    """Others' CPQ steps beside ours; the ratio is to the first line with the same cores."""
+    """Others' CPQ steps beside ours; the ratio, of processor time, is to the first line with the same cores."""
     rows: list[Sequence[str]] = []
     for cores, section in entries(numbers["peers"]):
-        rates = {name: value.get("steps_per_second") for name, value in section.items()}
-        base = next((rate for rate in rates.values() if rate), float("nan"))
-        for name, rate in rates.items():
-            shown = (f"{rate:.1f}", f"{rate / base:.1f}") if rate else (section[name]["failed"], "")
-            rows.append((name, cores, *shown))
-    return table("CPQ's step elsewhere: batch 256, hidden 256x256, n = 10", ("", "cores", "steps/s", "times"), rows)
+        base = next((v["steps_per_cpu_second"] for v in section.values() if "failed" not in v), float("nan"))
+        for name, value in section.items():
+            if "failed" in value:
+                rows.append((name, cores, value["failed"], "", ""))
+                continue
+            rate, cpu = value["steps_per_second"], value["steps_per_cpu_second"]
+            rows.append((name, cores, f"{rate:.1f}", f"{cpu:.1f}", f"{cpu / base:.1f}"))
+    columns = ("", "cores", "steps/s", "steps per CPU second", "times")
+    return table("CPQ's step elsewhere: batch 256, hidden 256x256, n = 10", columns, rows)
 
 
 def before_table(numbers: dict[str, Any]) -> Table:
-    rows = [
-        (name, cores, f"{rates['before']:.1f}", f"{rates['after']:.1f}", f"{rates['after'] / rates['before']:.2f}")
-        for cores, section in entries(numbers["before_and_after"])
-        for name, rates in section.items()
-    ]
-    return table("Steps/s before and after the work on speed", ("", "cores", "before", "after", "times"), rows)
+    rows = []
+    for cores, section in entries(numbers["before_and_after"]):
+        for name, trees in section.items():
+            before, after = (trees[tree]["steps_per_cpu_second"] for tree in ("before", "after"))
+            rows.append((name, cores, f"{before:.1f}", f"{after:.1f}", f"{after / before:.2f}"))
+    columns = ("steps per CPU second", "cores", "before", "after", "times")
+    return table("Before and after the work on speed", columns, rows)
 
 
 TABLES = {

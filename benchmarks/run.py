@@ -160,7 +160,7 @@ def main() -> None:
     numbers["machine"] = machine.describe()
     for name in options.only:
         console.print(f"measuring {name} ...", style="dim")
-        numbers[name] = {**SECTIONS[name](sizes), "load_average": machine.load_average()}
+        numbers[name] = {**SECTIONS[name](sizes), "load_average": machine.load_average()}  # of the last minute
         report.write(options.out, numbers)
     report.show(numbers, console)
     report.draw(numbers, options.out.with_suffix(".png"))
