@@ -77,7 +77,7 @@ def update_page(numbers: dict[str, Any], page: Path) -> None:
 
 def machine_line(numbers: dict[str, Any]) -> str:
     about = numbers["machine"]
-    loads = [section["load_average"] for section in numbers.values() if isinstance(section, dict)]
+    loads = [section.get("load_average") for section in numbers.values()]
     busy = max((load for load in loads if load is not None), default=float("nan"))
     return (
         f"{about['processor']}, {about['cores']} cores, {about['vector_instructions']}; jax {about['versions']['jax']}, "
