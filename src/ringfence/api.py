@@ -18,8 +18,13 @@ def load(source: str | os.PathLike[str], **options: Any) -> Dataset:
     """A log as a validated `Dataset`: a file (.h5, .hdf5, .npz, .parquet, .csv), a Minari dataset, or the name of a
     built-in task's dataset, which is made and cached on first use. Options are those of `ringfence.data.load_file`.
 
-    >>> import ringfence
-    >>> log = ringfence.load("my_logs.parquet")  # doctest: +SKIP
+    >>> import ringfence, tempfile
+    >>> rows = ["obs_0,action_0,reward,cost,episode", "0,0.5,1,0.5,7", "1,-0.5,1,0.5,7", "2,0.1,1,0.1,7"]
+    >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+    ...     print(*rows, sep=chr(10), file=file, flush=True)
+    ...     log = ringfence.load(file.name)
+    >>> log.costs, log.next_observations[:, 0]  # the last row's successor was not recorded, so the row is dropped
+    (array([0.5, 0.5], dtype=float32), array([1., 2.], dtype=float32))
     """
     from ringfence.behaviour.datasets import builtin_dataset
     from ringfence.progress import counting

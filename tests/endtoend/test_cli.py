@@ -200,3 +200,21 @@ def test_a_foreign_policy_file_is_refused(capsys, log):
 
 def test_an_unknown_option_is_refused_on_one_line(capsys, log):
     assert "--lmit" in refused(capsys, "inspect", log, "--lmit", "3")
+
+
+# Making logs
+
+
+@pytest.mark.slow
+def test_a_behaviour_policy_is_trained_and_writes_a_log(tmp_path, capsys):
+    out = tmp_path / "ppo"
+    assert (
+        main(["behaviour", "train", "--task", "hopper-torque", "--method", "ppo", "--steps", "1", "--out", str(out)])
+        == 0
+    )
+    policy = str(out / "policy.safetensors")
+    words = ["collect", "--task", "hopper-torque", "--size", "300", "--out", str(tmp_path / "log.h5"), "--workers", "1"]
+    assert main([*words, "--policies", policy, policy, "--shares", "1", "2"]) == 0
+    assert len(ringfence.load(tmp_path / "log.h5")) == 300
+    capsys.readouterr()
+    assert "exists" in refused(capsys, *words)

@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.checks import one_of, positive, share
 from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
-from ringfence.algorithms.ood import LatentKL, auroc, is_ood
+from ringfence.algorithms.ood import DETECTORS, LatentKL, auroc, is_ood
 from ringfence.algorithms.optimise import adam_step
 from ringfence.algorithms.watch import cpq_warnings
 from ringfence.deploy.actors import mlp_tensors
@@ -215,6 +215,7 @@ class CPQ:
     tau: float = 0.02  # of the target critics; at 0.005 they need some 20,000 steps to reach their scale
 
     # Stage one: the detector
+    detector: str = "latent-kl"  # a key of `ood.DETECTORS`
     cvae_steps: int = 20_000
     beta: float = 1.0
     decoder_std: float = 0.05  # sets the scale of beta and d; at 1 the posterior collapses
@@ -254,6 +255,7 @@ class CPQ:
             positive(self, field, zero=True)
         for field in ("discount", "ood_quantile", "margin", "average_decay"):
             share(self, field)
+        one_of(self, "detector", tuple(DETECTORS))
         one_of(self, "ood_estimator", ("all", "one"))
         one_of(self, "alpha_over", ("all", "ood"))
         one_of(self, "backup", ("zero", "floor", "value"))
@@ -284,7 +286,7 @@ class CPQ:
         first, second, cost = (Critic(*sizes, normalise=self.layer_norm, key=k) for k in keys[:3])
         critics = Critics((first, second), cost)
         actor = TanhGaussianActor(*sizes, key=keys[3])
-        detector = LatentKL.create(
+        detector = DETECTORS[self.detector].create(
             *sizes,
             threshold=0.0 if self.ood_threshold is None else self.ood_threshold,
             beta=self.beta,

@@ -1,8 +1,8 @@
 """Which actions are out of the log's distribution.
 
 A detector gives each pair (s, a) a score that is high where the log has little like it. Pairs whose score reaches
-the threshold d are out of distribution. To add a detector, write a class with `loss` (how it learns from the log)
-and `score`, and put it into `DETECTORS`.
+the threshold d are out of distribution. To add a detector, write a class like `LatentKL` with `create`, `loss` (how it
+learns from the log) and `score`, and put it into `DETECTORS`.
 """
 
 from collections.abc import Sequence
@@ -86,6 +86,9 @@ class LatentKL(eqx.Module):
         self, observations: Float[Array, "batch obs"], actions: Float[Array, "*n batch act"]
     ) -> Float[Array, "*n batch"]:
         return self.cvae.encode(observations, actions).kl_to_standard()
+
+
+DETECTORS = {"latent-kl": LatentKL}
 
 
 def is_ood(detector: Detector, scores: Float[Array, "*batch"]) -> Bool[Array, "*batch"]:
