@@ -117,7 +117,9 @@ class Critic(eqx.Module):
     def __call__(
         self, observations: Float[Array, "*batch obs"], actions: Float[Array, "*n_batch act"]
     ) -> Float[Array, "*n_batch"]:
-        return self.mlp.of_pairs(observations, actions)[..., 0]
+        # Not factored as in `of_pairs`: with a gradient to follow, measured slower.
+        states = jnp.broadcast_to(observations, (*actions.shape[:-1], observations.shape[-1]))
+        return self.mlp(jnp.concatenate([states, actions], -1))[..., 0]
 
 
 class Gaussian(NamedTuple):

@@ -72,10 +72,6 @@ class OODActions(NamedTuple):
     weights: Float[Array, "m batch"]  # all 0 in a state where no action was kept
     found: PerState  # 1 in the states where at least one was
 
-    def average(self, values: Float[Array, "m batch"]) -> PerState:
-        """Qc(s, nu(s)) from the values Qc(s, a_j)."""
-        return jnp.sum(self.weights * values, 0)
-
 
 def choose_ood(
     actions: Float[Array, "n batch act"],
@@ -104,9 +100,8 @@ def cost_bellman_target(target_cost_critic: Critic, batch: Batch, next_actions: 
 
 
 def ood_cost(cost_critic: Critic, observations: Observations, ood: OODActions) -> PerState:
-    """Qc(s, nu(s)) = 1/m sum_j Qc(s, a_j), or 0 where m = 0 (Algorithm 1, line 11). The loss below has it from the same
-    pass as Qc(s, a)."""
-    return ood.average(cost_critic(observations, ood.actions))
+    """Qc(s, nu(s)) = 1/m sum_j Qc(s, a_j), or 0 where m = 0 (Algorithm 1, line 11)."""
+    return jnp.sum(ood.weights * cost_critic(observations, ood.actions), 0)
 
 
 def cost_critic_loss(
@@ -115,10 +110,8 @@ def cost_critic_loss(
     """E (Qc(s, a) - T^pi Qc(s, a))^2 - alpha (E Qc(s, nu(s)) - l_c): the objective of Step 1, in the form that also
     tunes alpha ("Practical Considerations"). The gradient flows into Qc(s, a) and Qc(s, nu(s)), not into the target,
     the actions or alpha."""
-    # One pass for the logged and the OOD actions of each state: one large product is quicker than two.
-    every_action = jnp.concatenate([batch.actions[None], ood.actions])
-    every_value = cost_critic(batch.observations, every_action)
-    values, pushed = every_value[0], ood.average(every_value[1:])
+    values = cost_critic(batch.observations, batch.actions)
+    pushed = ood_cost(cost_critic, batch.observations, ood)
     loss = jnp.mean((values - target) ** 2) - alpha * (jnp.mean(pushed) - ood_limit)
     return loss, (values, pushed)
 
