@@ -57,19 +57,16 @@ def test_numbers_are_kept_to_four_digits():
 
 
 @pytest.mark.slow
-def test_the_quick_benchmark_measures_every_section_and_draws_it(tmp_path):
+def test_the_quick_benchmark_measures_and_prints_the_sections_asked_for(tmp_path):
     out = tmp_path / "numbers.json"
     ran = subprocess.run(
-        [sys.executable, "-m", "benchmarks.run", "--quick", "--out", str(out)],
+        [sys.executable, "-m", "benchmarks.run", "--quick", "--only", "peak", "large_log", "--out", str(out)],
         cwd=ROOT,
         check=True,
         capture_output=True,
         text=True,
     )
     numbers = json.loads(out.read_text())
-    from benchmarks.run import SECTIONS
-
-    assert {"machine", *SECTIONS} <= set(numbers)
-    assert numbers["methods"]["cpq"]["steps_per_second"] > 0
-    assert out.with_suffix(".png").stat().st_size > 0
+    assert {"machine", "peak", "large_log"} <= set(numbers)
+    assert numbers["large_log"]["h5"]["peak_over_data"] >= 0
     assert "Matrix-multiply" in ran.stdout
