@@ -11,7 +11,7 @@ PYTEST := XLA_FLAGS="$(XLA_FLAGS) --xla_cpu_multi_thread_eigen=false" OMP_NUM_TH
 help:
 	@echo "make demo   learn a safe policy from a log and look at it (about ten minutes)"
 	@echo "make test   lint, types and every test (under ten minutes)"
-	@echo "make quick  the fast tests only (under a minute)"
+	@echo "make quick  the tests of data, policies and equations only (about a minute)"
 	@echo "make bench  measure speed and memory (about ten minutes)"
 	@echo "make bench-peers  measure other implementations of CPQ beside ours, in an environment of their own"
 
@@ -31,8 +31,11 @@ lint: $(READY)
 test: lint
 	$(PYTEST)
 
+# What fails first when something breaks: data, files, limits, networks and CPQ's equations.
+QUICK := tests/data tests/deploy tests/tasks tests/test_limits.py tests/equations/test_networks.py tests/equations/test_cpq.py
+
 quick: $(READY)
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow" $(QUICK)
 
 demo: $(READY)
 	$(BIN)/ringfence demo --out demo
