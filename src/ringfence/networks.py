@@ -99,9 +99,11 @@ class MLP(eqx.Module):
 
 
 class Critic(eqx.Module):
-    """Q(s, a): one number per pair, for one action of each state or for n."""
+    """Q(s, a) = size x network(s, a): one number per pair, for one action of each state or for n. A fresh critic's values
+    lie around `start`."""
 
     mlp: MLP
+    size: float = eqx.field(static=True)
 
     def __init__(
         self,
@@ -110,16 +112,20 @@ class Critic(eqx.Module):
         hidden: Sequence[int],
         *,
         normalise: bool = False,
+        size: float = 1.0,
+        start: float = 0.0,
         key: PRNGKeyArray,
     ):
-        self.mlp = MLP(observation_dim + action_dim, 1, hidden, normalise=normalise, key=key)
+        fresh = MLP(observation_dim + action_dim, 1, hidden, normalise=normalise, key=key)
+        self.mlp = eqx.tree_at(lambda mlp: mlp.layers[-1].bias, fresh, replace_fn=lambda bias: bias + start / size)
+        self.size = size
 
     def __call__(
         self, observations: Float[Array, "*batch obs"], actions: Float[Array, "*n_batch act"]
     ) -> Float[Array, "*n_batch"]:
         # Not factored as in `of_pairs`: with a gradient to follow, measured slower.
         states = jnp.broadcast_to(observations, (*actions.shape[:-1], observations.shape[-1]))
-        return self.mlp(jnp.concatenate([states, actions], -1))[..., 0]
+        return self.size * self.mlp(jnp.concatenate([states, actions], -1))[..., 0]
 
 
 class Gaussian(NamedTuple):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ringfence.algorithms import CPQ
+from ringfence.algorithms import CPQ, Spec
 from ringfence.algorithms.cpq import (
     OODActions,
     actor_objective,
@@ -22,7 +22,7 @@ from ringfence.algorithms.cpq import (
 )
 from ringfence.networks import sample_tanh, tanh_log_prob
 from tests.equations import reference
-from tests.equations.conftest import ACT, ROWS, SMALL, small_state
+from tests.equations.conftest import ACT, OBS, ROWS, SMALL, small_state
 
 KEY = jax.random.key(5)
 DISCOUNT = 0.9
@@ -397,8 +397,32 @@ def test_the_averaged_actor_is_the_actor_in_the_paper_preset_and_lags_behind_in_
         assert (distance > 0) == lags
 
 
+def test_fresh_critics_have_the_size_and_the_mean_of_the_logs_values(printed, departed):
+    spec = Spec(OBS, ACT, mean_reward=-3.0, mean_reward_size=5.0, mean_cost=0.5)
+    state = departed.init(jax.random.key(0), jnp.asarray(30.0), spec)
+    assert [critic.size for critic in state.critics.reward] == [512.0, 512.0]  # the power of two nearest 5 / (1 - 0.99)
+    assert state.critics.cost.size == 64.0  # nearest 0.5 / (1 - 0.99)
+    unsized = departed.init(jax.random.key(0), jnp.asarray(30.0), Spec(OBS, ACT)).critics
+    pair = jnp.ones((4, OBS)), jnp.zeros((4, ACT))
+    for critic, plain, mean in [
+        (state.critics.reward[0], unsized.reward[0], -300.0),
+        (state.critics.reward[1], unsized.reward[1], -300.0),
+        (state.critics.cost, unsized.cost, 50.0),
+    ]:
+        np.testing.assert_allclose(critic(*pair), mean + critic.size * plain(*pair), rtol=1e-4)
+    as_printed = printed.init(jax.random.key(0), jnp.asarray(30.0), spec).critics
+    assert {as_printed.cost.size, as_printed.reward[0].size} == {1.0}
+    np.testing.assert_allclose(as_printed.cost.mlp.layers[-1].bias, unsized.cost.mlp.layers[-1].bias)
+
+
+def test_a_log_without_cost_leaves_the_cost_critic_at_size_one(departed):
+    state = departed.init(jax.random.key(0), jnp.asarray(30.0), Spec(OBS, ACT, mean_cost=0.0))
+    assert state.critics.cost.size == 1.0
+
+
 def test_the_paper_preset_has_every_departure_switched_off():
     printed = CPQ.paper()
-    assert (printed.layer_norm, printed.anchor, printed.recovery, printed.margin) == (False, 0.0, "none", 0.0)
+    assert (printed.sized_critics, printed.layer_norm) == (False, False)
+    assert (printed.anchor, printed.recovery, printed.margin) == (0.0, "none", 0.0)
     assert (printed.backup, printed.alpha_over, printed.average_decay) == ("zero", "all", 0.0)
     assert printed.ood_limit_ratio == 1.5

@@ -12,6 +12,7 @@ most l from each state:
 an option below, with its reason. Names follow the paper: s, a are a logged pair, s', a' what follows, l the limit.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -189,6 +190,11 @@ def score_function_loss(objective: Float[Array, "n batch"], log_prob: Float[Arra
 # The method
 
 
+def value_size(value: float) -> float:
+    """The nearest power of two, so that dividing by it rounds nothing and logs alike share a program; 1 for 0."""
+    return 2.0 ** round(math.log2(value)) if value > 0.0 else 1.0
+
+
 @dataclass(frozen=True)
 class CPQ:
     """CPQ's hyper-parameters.
@@ -230,6 +236,7 @@ class CPQ:
     actor_gradient: Literal["reparametrised", "score"] = "reparametrised"
 
     # Departures from the paper
+    sized_critics: bool = True  # values of hundreds in units of their size: Adam needs ages to grow a network to them
     layer_norm: bool = True  # in the critics: keeps them from inflating on actions the log does not have
     anchor: float = 0.4  # weight of (a - logged a)^2 against Qr over its mean size: Qr alone drifts off the log
     recovery: Literal["none", "switch", "hinge"] = "hinge"  # a force back to safety, see `actor_objective`
@@ -263,6 +270,7 @@ class CPQ:
             "ood_estimator": "all",
             "alpha_over": "all",
             "backup": "zero",
+            "sized_critics": False,
             "layer_norm": False,
             "anchor": 0.0,
             "recovery": "none",
@@ -276,8 +284,7 @@ class CPQ:
         """Algorithm 1, lines 1 and 8."""
         keys = jax.random.split(key, 5)
         sizes = (spec.observation_dim, spec.action_dim, self.hidden)
-        first, second, cost = (Critic(*sizes, normalise=self.layer_norm, key=k) for k in keys[:3])
-        critics = Critics((first, second), cost)
+        critics = self._fresh_critics(sizes, spec, keys[:3])
         actor = TanhGaussianActor(*sizes, key=keys[3])
         detector = DETECTORS[self.detector].create(
             *sizes,
@@ -451,6 +458,16 @@ class CPQ:
 
     def warnings(self, stage: str, history: list[Mapping[str, float]]) -> list[str]:
         return cpq_warnings(stage, history)
+
+    def _fresh_critics(self, sizes: tuple[int, int, tuple[int, ...]], spec: Spec, keys: PRNGKeyArray) -> Critics:
+        reward: dict[str, Any] = {"normalise": self.layer_norm}
+        cost: dict[str, Any] = {"normalise": self.layer_norm}
+        if self.sized_critics:
+            horizon = 1.0 / (1.0 - self.discount)
+            reward |= {"size": value_size(spec.mean_reward_size * horizon), "start": spec.mean_reward * horizon}
+            cost |= {"size": value_size(spec.mean_cost * horizon), "start": spec.mean_cost * horizon}
+        first, second = (Critic(*sizes, **reward, key=key) for key in keys[:2])
+        return Critics((first, second), Critic(*sizes, **cost, key=keys[2]))
 
     @property
     def _critic_adam(self) -> optax.GradientTransformation:

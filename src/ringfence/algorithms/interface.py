@@ -47,7 +47,9 @@ class Spec:
     observation_dim: int
     action_dim: int
     least_reward: float = 0.0
-    greatest_reward: float = 1.0
+    mean_reward: float = 0.0
+    mean_reward_size: float = 0.0  # of |r|
+    mean_cost: float = 0.0
 
 
 Update = Callable[[State, Batch, PRNGKeyArray], tuple[State, Metrics]]
