@@ -11,8 +11,8 @@ FQI for continuous actions replaces the greatest value over actions by a search 
 average value (Antos, Munos and Szepesvari, NIPS 2007), as the CPQ paper says it did (Section 6). Nothing keeps that
 policy near the log, which is why the CPQ paper finds that CBPL diverges.
 
-R and C are averages over the log's states, as in the other methods: ringfence's limit holds from each state, where Le
-et al. start from the initial ones.
+R(pi) and C(pi) are FQE's values at the states that the log's episodes start in: Le et al. define both as expectations
+over the initial distribution (Section 2). The other methods average over all logged states.
 """
 
 from collections.abc import Mapping
@@ -203,7 +203,7 @@ class CBPL:
 
         # FQE's estimates, averaged over the last tenth of the round: one batch alone is noisy
         averaged = max(self.fqe_steps // 10, 1)
-        estimates = jax.vmap(self.estimate, in_axes=(0, None))(responses, batch.observations)
+        estimates = jax.vmap(self.estimate, in_axes=(0, None))(responses, batch.starts)
         late = within >= self.round_steps - averaged
         sums = jnp.where(within == 0, 0.0, state.sums) + jnp.where(late, estimates, 0.0)
         (round_return, round_cost), (best_return, best_cost) = sums / averaged
