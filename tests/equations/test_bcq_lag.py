@@ -18,7 +18,7 @@ from ringfence.algorithms.candidates import (
     generate,
     soft_clipped,
 )
-from ringfence.algorithms.cpq import Critics
+from ringfence.algorithms.critics import Critics
 from ringfence.algorithms.lagrange import Multiplier
 from ringfence.deploy import Policy
 from tests.equations import reference

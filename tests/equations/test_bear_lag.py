@@ -9,7 +9,7 @@ import pytest
 
 from ringfence.algorithms import BEARLag
 from ringfence.algorithms.bear_lag import mmd, penalised_loss
-from ringfence.algorithms.cpq import Critics
+from ringfence.algorithms.critics import Critics
 from ringfence.algorithms.lagrange import Multiplier
 from ringfence.deploy import Policy
 from tests.equations import reference

@@ -33,7 +33,7 @@ from ringfence.algorithms.candidates import (
     generator_step,
 )
 from ringfence.algorithms.checks import positive, share
-from ringfence.algorithms.cpq import Critics
+from ringfence.algorithms.critics import Critics
 from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.lagrange import Multiplier, lagrange_warnings, pid_step
 from ringfence.algorithms.optimise import adam_step

@@ -33,10 +33,9 @@ from ringfence.algorithms.candidates import (
     draw_latents,
     generate,
     generator_step,
-    values,
 )
 from ringfence.algorithms.checks import one_of, positive, share
-from ringfence.algorithms.cpq import Critics
+from ringfence.algorithms.critics import Critics, smaller_value
 from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.lagrange import LogMultiplier, Multiplier, lagrange_warnings, log_dual_step, pid_step
 from ringfence.algorithms.optimise import adam_step
@@ -246,8 +245,8 @@ class BEARLag:
     ) -> tuple[Scalar, Metrics]:
         """`penalised_loss` of the actor's own samples. No gradient reaches critics, generator or multipliers."""
         actions, distance = self.distance_to_behaviour(actor, state, observations, key)
-        first, second = (values(critic, observations, actions) for critic in state.critics.reward)
-        reward, cost = jnp.minimum(first, second), values(state.critics.cost, observations, actions)
+        reward = smaller_value(state.critics.reward, observations, actions)
+        cost = state.critics.cost(observations, actions)
         price, mmd_price = state.cost_multiplier.value, state.mmd_multiplier.value
         parts = [jnp.mean(jnp.abs(reward)), price * jnp.mean(jnp.abs(cost)), mmd_price * jnp.mean(distance)]
         return penalised_loss(reward, cost, distance, price, mmd_price), {

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ringfence.algorithms.cpq import Critics, cost_bellman_target
+from ringfence.algorithms.critics import Critics, cost_bellman_target
 from ringfence.algorithms.interface import Batch
 from ringfence.algorithms.ood import cvae_loss
 from ringfence.algorithms.optimise import adam_step
-from ringfence.networks import CVAE, Critic
+from ringfence.networks import CVAE
 
 Scalar = Float[Array, ""]
 PerState = Float[Array, " batch"]
@@ -61,17 +61,12 @@ def generator_step(
     return moved, optimiser_state, value
 
 
-def values(critic: Critic, observations: Float[Array, "batch obs"], candidates: Candidates) -> Float[Array, "n batch"]:
-    """Q(s, a_j) of every candidate."""
-    return critic(jnp.broadcast_to(observations, (*candidates.shape[:2], observations.shape[-1])), candidates)
-
-
 def choose(
     critics: Critics, observations: Float[Array, "batch obs"], candidates: Candidates, price: Scalar
 ) -> Float[Array, "batch act"]:
     """The policy: argmax_j Qr_1(s, a_j) - lambda Qc(s, a_j)."""
-    reward, cost = (values(critic, observations, candidates) for critic in (critics.reward[0], critics.cost))
-    best = jnp.argmax(reward - price * cost, 0)
+    value = critics.reward[0](observations, candidates) - price * critics.cost(observations, candidates)
+    best = jnp.argmax(value, 0)
     return jnp.take_along_axis(candidates, best[None, :, None], 0)[0]
 
 
@@ -85,7 +80,7 @@ def best_candidate_target(
 ) -> PerState:
     """r + discount max_j [w min_i Qr_i(s', a_j) + (1 - w) max_i Qr_i(s', a_j)]. Termination ends the sum, truncation
     does not."""
-    first, second = (values(critic, batch.next_observations, candidates) for critic in targets.reward)
+    first, second = (critic(batch.next_observations, candidates) for critic in targets.reward)
     return batch.rewards + discount * batch.continues * soft_clipped(first, second, weight).max(0)
 
 
