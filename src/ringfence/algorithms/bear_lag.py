@@ -29,12 +29,13 @@ from ringfence.algorithms.candidates import (
     best_candidate_target,
     choose,
     chosen_cost_target,
-    critic_losses,
+    critic_diagnostics,
+    critic_step,
     draw_latents,
     generate,
     generator_step,
 )
-from ringfence.algorithms.checks import one_of, positive, share
+from ringfence.algorithms.checks import common, one_of, positive
 from ringfence.algorithms.critics import Critics, smaller_value
 from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.lagrange import LogMultiplier, Multiplier, lagrange_warnings, log_dual_step, pid_step
@@ -130,15 +131,11 @@ class BEARLag:
     lambda_derivative: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.limit is not None:
-            positive(self, "limit", zero=True)
-        for field in ("batch_size", "learning_rate", "tau", "cvae_steps", "warmup_steps", "beta", "decoder_std"):
-            positive(self, field)
-        for field in ("candidates", "mmd_samples", "epsilon", "kernel_width"):
-            positive(self, field)
-        for field in ("soft_clipping", "mmd_rate", "lambda_rate", "lambda_proportional", "lambda_derivative"):
-            positive(self, field, zero=True)
-        share(self, "discount")
+        common(self)
+        positive(self, "tau", "cvae_steps", "beta", "decoder_std", "warmup_steps", "candidates")
+        positive(self, "epsilon", "mmd_samples", "kernel_width")
+        positive(self, "soft_clipping", "mmd_rate", zero=True)
+        positive(self, "lambda_rate", "lambda_proportional", "lambda_derivative", zero=True)
         one_of(self, "kernel", ("laplacian", "gaussian"))
 
     def init(self, key: PRNGKeyArray, limit: Scalar, spec: Spec) -> State:
@@ -217,13 +214,11 @@ class BEARLag:
         price = state.cost_multiplier.value
         reward_target = best_candidate_target(state.targets, batch, following, self.discount, self.soft_clipping)
         cost_target = chosen_cost_target(state.targets, batch, following, price, self.discount)
-        gradient, (reward_loss, cost_loss) = jax.grad(critic_losses, has_aux=True)(
-            state.critics, batch, reward_target, cost_target
+        critics, optimiser, losses = critic_step(
+            self._adam, state.critics, state.critic_optimiser, batch, reward_target, cost_target
         )
-        critics, optimiser = adam_step(self._adam, gradient, state.critic_optimiser, state.critics)
         targets = polyak(state.targets, critics, self.tau)
-        state = replace(state, critics=critics, targets=targets, critic_optimiser=optimiser)
-        return state, {"reward_loss": reward_loss, "cost_loss": cost_loss}
+        return replace(state, critics=critics, targets=targets, critic_optimiser=optimiser), losses
 
     def update_actor(
         self, state: State, batch: Batch, key: PRNGKeyArray, loss: Callable[..., tuple[Scalar, Metrics]]
@@ -274,19 +269,12 @@ class BEARLag:
         return choose(state.critics, observations, candidates, state.cost_multiplier.value)
 
     def diagnose(self, state: State, sample: Sample, key: PRNGKeyArray) -> Metrics:
-        batch, critics = sample.batch, state.critics
-        start_actions = self.act(state, sample.starts)
+        batch = sample.batch
         once, again = (self.behaviour(state, batch.observations, k) for k in jax.random.split(key))
         return {
-            "qc_start": critics.cost(sample.starts, start_actions).mean(),
-            "qr_start": critics.reward[0](sample.starts, start_actions).mean(),
-            "sample_qc_data": critics.cost(batch.observations, batch.actions).mean(),
-            "sample_cost_to_go": sample.cost_to_go.mean(),
-            "sample_qr_data": critics.reward[0](batch.observations, batch.actions).mean(),
-            "sample_return_to_go": sample.return_to_go.mean(),
-            "mmd_floor": mmd(
-                once, again, self.kernel, self.kernel_width
-            ).mean(),  # what the behaviour itself would show
+            **critic_diagnostics(state.critics, sample, self.act(state, sample.starts)),
+            # What the behaviour itself would show
+            "mmd_floor": mmd(once, again, self.kernel, self.kernel_width).mean(),
             "policy_std": state.actor(batch.observations).std.mean(),
             "policy_distance": jnp.sqrt(jnp.mean((self.act(state, batch.observations) - batch.actions) ** 2)),
         }

@@ -10,7 +10,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ringfence.algorithms.critics import Critics, cost_bellman_target
-from ringfence.algorithms.interface import Batch
+from ringfence.algorithms.interface import Batch, Metrics, Sample
 from ringfence.algorithms.ood import cvae_loss
 from ringfence.algorithms.optimise import adam_step
 from ringfence.networks import CVAE
@@ -102,3 +102,32 @@ def critic_losses(
     reward_loss = jnp.mean((first - reward_target) ** 2) + jnp.mean((second - reward_target) ** 2)
     cost_loss = jnp.mean((critics.cost(batch.observations, batch.actions) - cost_target) ** 2)
     return reward_loss + cost_loss, (reward_loss, cost_loss)
+
+
+def critic_step(
+    optimiser: optax.GradientTransformation,
+    critics: Critics,
+    optimiser_state: optax.OptState,
+    batch: Batch,
+    reward_target: PerState,
+    cost_target: PerState,
+) -> tuple[Critics, optax.OptState, Metrics]:
+    """The critics and their optimiser's state after one step down `critic_losses`, and the losses."""
+    gradient, (reward_loss, cost_loss) = jax.grad(critic_losses, has_aux=True)(
+        critics, batch, reward_target, cost_target
+    )
+    moved, optimiser_state = adam_step(optimiser, gradient, optimiser_state, critics)
+    return moved, optimiser_state, {"reward_loss": reward_loss, "cost_loss": cost_loss}
+
+
+def critic_diagnostics(critics: Critics, sample: Sample, start_actions: Float[Array, "starts act"]) -> Metrics:
+    """The critics at the policy's first actions, and on logged pairs beside what really followed them."""
+    batch, reward = sample.batch, critics.reward[0]
+    return {
+        "qc_start": critics.cost(sample.starts, start_actions).mean(),
+        "qr_start": reward(sample.starts, start_actions).mean(),
+        "sample_qc_data": critics.cost(batch.observations, batch.actions).mean(),
+        "sample_cost_to_go": sample.cost_to_go.mean(),
+        "sample_qr_data": reward(batch.observations, batch.actions).mean(),
+        "sample_return_to_go": sample.return_to_go.mean(),
+    }

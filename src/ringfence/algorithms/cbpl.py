@@ -26,7 +26,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ringfence.algorithms.checks import positive, share
+from ringfence.algorithms.checks import common, positive
 from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.optimise import adam_step
 from ringfence.deploy.actors import mlp_tensors
@@ -133,12 +133,9 @@ class CBPL:
     price_rate: float = 0.05  # of the exponentiated gradient, per unit of discounted cost
 
     def __post_init__(self) -> None:
-        if self.limit is not None:
-            positive(self, "limit", zero=True)
-        for field in ("batch_size", "learning_rate", "tau", "fqi_steps", "fqe_steps", "rounds", "price_bound"):
-            positive(self, field)
+        common(self)
+        positive(self, "tau", "fqi_steps", "fqe_steps", "rounds", "price_bound")
         positive(self, "price_rate", zero=True)
-        share(self, "discount")
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:
