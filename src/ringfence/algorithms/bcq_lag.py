@@ -6,8 +6,10 @@ pi(s) is chosen among n actions that a generator, a conditional VAE of the log, 
 (at most phi) by a perturbation network: the one with the greatest Qr - lambda Qc. The multiplier lambda follows the
 violation by dual ascent, or by a PID controller. This is the baseline of the CPQ paper (Section 6).
 
-Apart from the penalty one thing differs from BCQ: the generator is trained first and then fixed, as everywhere in
-ringfence, instead of along with the critics.
+Two things differ from the authors' code apart from the penalty. The generator is trained first and then fixed, as
+everywhere in ringfence, instead of along with the critics. And n is the same in training and at run time, as in the
+paper's definition of the policy (Section 4.2), where the code draws 10 and 100: the best of 100 is another policy than
+the one whose cost Qc measures and lambda prices.
 """
 
 from collections.abc import Mapping
@@ -174,7 +176,7 @@ class BCQLag:
         actions = choose(critics, batch.observations, moved, price)
         qc = critics.cost(batch.observations, actions).mean()
         multiplier = pid_step(
-            state.multiplier, qc - state.limit, self.lambda_rate, self.lambda_proportional, self.lambda_derivative
+            state.multiplier, qc, state.limit, self.lambda_rate, self.lambda_proportional, self.lambda_derivative
         )
 
         state = replace(

@@ -9,7 +9,12 @@ they rise by turns and drown Qr; `lambda_cost`, `lambda_mmd` and `reward_share` 
 
 The behaviour is sampled from a conditional VAE of the log, trained first and then fixed. As in BEAR the policy that
 runs draws p actions and takes the best, here by Qr - lambda_cost Qc, and a warm-up only clones: the actor lowers the
-MMD, with neither reward nor cost in its loss and both multipliers at rest.
+MMD, with neither reward nor cost in its loss and lambda_cost at rest. lambda_mmd moves from the first step, so that it
+has found its size when Qr comes in.
+
+Where the paper and its authors' code part, this is the paper: the MMD compares actions, where the code compares them
+before the tanh, and Qr is the mean of the smaller critic's values, where the code takes the smaller of their means over
+the samples. The code also clips the actor's noise to +-0.5 in the samples of the actor's loss; we do not.
 """
 
 from collections.abc import Callable, Mapping
@@ -90,8 +95,7 @@ def mmd(x: Float[Array, "n batch act"], y: Float[Array, "m batch act"], kernel: 
 def penalised_loss(
     reward: Float[Array, "n batch"], cost: Float[Array, "n batch"], distance: PerState, price: Scalar, mmd_price: Scalar
 ) -> Scalar:
-    """- E [min_i Qr_i(s, a) - lambda_cost Qc(s, a)] + lambda_mmd E MMD: what the actor can change of
-    the Lagrangian."""
+    """- E [min_i Qr_i(s, a) - lambda_cost Qc(s, a)] + lambda_mmd E MMD: what the actor can change of the Lagrangian."""
     return -jnp.mean(reward - price * cost) + mmd_price * jnp.mean(distance)
 
 
@@ -174,11 +178,12 @@ class BEARLag:
         return replace(state, generator=generator, generator_optimiser=optimiser), {"generator_loss": loss}
 
     def update_cloning(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
-        """The critics learn the values of an actor that only lowers the MMD."""
+        """The critics learn the values of an actor that only lowers the MMD, while the price of the MMD moves."""
         critic_key, actor_key = jax.random.split(key)
         state, metrics = self.update_critics(state, batch, critic_key)
         state, seen = self.update_actor(state, batch, actor_key, self.cloning_loss)
-        return state, {**metrics, "mmd": seen["mmd"]}
+        state = self.update_mmd_multiplier(state, seen["mmd"])
+        return state, {**metrics, **seen, "lambda_mmd": state.mmd_multiplier.value}
 
     def update(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
         critic_key, actor_key, choice_key = jax.random.split(key, 3)
@@ -193,13 +198,14 @@ class BEARLag:
             state,
             cost_multiplier=pid_step(
                 state.cost_multiplier,
-                qc - state.limit,
+                qc,
+                state.limit,
                 self.lambda_rate,
                 self.lambda_proportional,
                 self.lambda_derivative,
             ),
-            mmd_multiplier=log_dual_step(state.mmd_multiplier, seen["mmd"] - self.epsilon, self.mmd_rate),
         )
+        state = self.update_mmd_multiplier(state, seen["mmd"])
         return state, {
             **metrics,
             **seen,
@@ -228,12 +234,16 @@ class BEARLag:
         target_actor = polyak(state.target_actor, actor, self.tau)
         return replace(state, actor=actor, target_actor=target_actor, actor_optimiser=optimiser), seen
 
+    def update_mmd_multiplier(self, state: State, distance: Scalar) -> State:
+        moved = log_dual_step(state.mmd_multiplier, distance - self.epsilon, self.mmd_rate)
+        return replace(state, mmd_multiplier=moved)
+
     def cloning_loss(
         self, actor: TanhGaussianActor, state: State, observations: Observations, key: PRNGKeyArray
     ) -> tuple[Scalar, Metrics]:
-        """E MMD, and nothing else."""
+        """lambda_mmd E MMD, and nothing else."""
         _, distance = self.distance_to_behaviour(actor, state, observations, key)
-        return distance.mean(), {"mmd": distance.mean()}
+        return state.mmd_multiplier.value * distance.mean(), {"mmd": distance.mean()}
 
     def lagrangian(
         self, actor: TanhGaussianActor, state: State, observations: Observations, key: PRNGKeyArray
