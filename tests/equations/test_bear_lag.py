@@ -145,19 +145,6 @@ def test_the_price_of_the_mmd_moves_in_the_warm_up_and_after_but_not_while_the_g
             assert float(update(state, batch, KEY)[0].mmd_multiplier.log) == pytest.approx(sign * 1e-3, rel=1e-3)
 
 
-def test_termination_masks_both_bootstraps(state, batch):
-    """With every row terminated the critics' step does not depend on what follows."""
-    ended = batch._replace(continues=jnp.zeros(ROWS))
-    other = ended._replace(next_observations=ended.next_observations + 3.0)
-    one, two = (METHOD.update_critics(state, b, KEY)[0].critics for b in (ended, other))
-    assert same(one, two)
-    going = batch._replace(continues=jnp.ones(ROWS))
-    other = going._replace(next_observations=going.next_observations + 3.0)
-    one, two = (METHOD.update_critics(state, b, KEY)[0].critics for b in (going, other))
-    assert not same(one.cost, two.cost)
-    assert not same(one.reward, two.reward)
-
-
 def test_the_policy_stage_leaves_the_generator_alone(state, batch):
     after, _ = METHOD.update(state, batch, KEY)
     assert same(after.generator, state.generator)
