@@ -39,7 +39,12 @@ def random_data(rows: int, observation_dim: int, action_dim: int) -> DeviceData:
     packed[:, -1] = 1.0
     obs, act = np.ones(observation_dim, np.float32), np.ones(action_dim, np.float32)
     return DeviceData(
-        jax.device_put(packed), jnp.zeros_like(obs), jnp.asarray(obs), jnp.zeros_like(act), jnp.asarray(act)
+        rows=jax.device_put(packed),
+        episode_starts=jnp.arange(0, rows, 1000),
+        observation_mean=jnp.zeros_like(obs),
+        observation_scale=jnp.asarray(obs),
+        action_centre=jnp.zeros_like(act),
+        action_scale=jnp.asarray(act),
     )
 
 

@@ -18,6 +18,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {
+    "BC": "ringfence.algorithms",
+    "BCQLag": "ringfence.algorithms",
+    "BCSafe": "ringfence.algorithms",
+    "BEARLag": "ringfence.algorithms",
+    "CBPL": "ringfence.algorithms",
     "CPQ": "ringfence.algorithms",
     "Dataset": "ringfence.data",
     "Limit": "ringfence.limits",
@@ -31,7 +36,12 @@ _HOME = {
 }
 
 __all__ = [
+    "BC",
+    "CBPL",
     "CPQ",
+    "BCQLag",
+    "BCSafe",
+    "BEARLag",
     "Dataset",
     "Limit",
     "Policy",
@@ -45,7 +55,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from ringfence.algorithms import CPQ
+    from ringfence.algorithms import BC, CBPL, CPQ, BCQLag, BCSafe, BEARLag
     from ringfence.api import load, resume, train
     from ringfence.data import Dataset, save
     from ringfence.deploy import Policy

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import ringfence
 from ringfence.algorithms import METHODS
 from ringfence.api import method_of
 from ringfence.data import Dataset
@@ -88,6 +89,11 @@ def strength(actions):
 
 def test_every_method_has_small_settings_here():
     assert set(SMALL) == set(METHODS)
+
+
+@every_method
+def test_it_is_a_name_of_the_package(name):
+    assert getattr(ringfence, METHODS[name].__name__) is METHODS[name]
 
 
 # A policy of constant strength u costs 2 u and earns 2 u (2 - u), discounted. The log's mean strength of 0.5 is over the

@@ -21,6 +21,7 @@ def batch():
         costs=jnp.asarray(rng.uniform(size=ROWS), jnp.float32),
         next_observations=jnp.asarray(rng.normal(size=(ROWS, OBS)), jnp.float32),
         continues=jnp.asarray([1, 0, 1, 1, 0, 1], jnp.float32),
+        starts=jnp.asarray(rng.normal(size=(ROWS, OBS)), jnp.float32),
     )
 
 

@@ -117,6 +117,16 @@ def test_costs_do_not_step_the_reward_evaluation(response, batch):
     assert not same(one.cost, two.cost)
 
 
+def test_return_and_cost_of_a_response_are_averages_over_start_states_not_over_logged_states(fresh, update, batch):
+    """Le et al., Section 2: both are expectations over the initial distribution."""
+    state, metrics = update(fresh, batch, KEY)
+    response = first(state.responses)
+    actions = actions_of(response.actor, batch.starts)
+    for name, critic in (("qr_policy", response.evaluation.reward), ("qc_policy", response.evaluation.cost)):
+        expected = np.mean(reference.q_each(critic, batch.starts, actions))
+        assert float(metrics[name]) == pytest.approx(expected, rel=1e-4)
+
+
 # The multiplier
 
 
@@ -176,7 +186,7 @@ def test_the_gap_of_a_round_comes_from_the_mixture_so_far_and_the_response_to_th
     mixture = float(np.mean(state.returns[:2])), float(np.mean(state.costs[:2]))
     average = np.mean([metrics[0]["lambda_cost"], metrics[5]["lambda_cost"]])
     other = jax.tree.map(lambda x: x[1], state.responses)
-    best = METHOD.estimate(other, batch.observations)
+    best = METHOD.estimate(other, batch.starts)
     expected = primal_dual_gap(mixture, tuple(best), average, 4.0, state.limit)
     assert float(state.gap) == pytest.approx(float(expected), rel=1e-4)
     assert metrics[3]["gap"] == 0.0  # no round is over yet

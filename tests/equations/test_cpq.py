@@ -13,13 +13,13 @@ from ringfence.algorithms.cpq import (
     actor_objective,
     alpha_step,
     choose_ood,
-    cost_bellman_target,
     cost_critic_loss,
     ood_cost,
     penalized_bellman_target,
     reward_critic_loss,
     score_function_loss,
 )
+from ringfence.algorithms.critics import cost_bellman_target
 from ringfence.networks import sample_tanh, tanh_log_prob
 from tests.equations import reference
 from tests.equations.conftest import ACT, OBS, ROWS, SMALL, small_state

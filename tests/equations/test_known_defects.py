@@ -8,13 +8,8 @@ import numpy as np
 import pytest
 
 from ringfence.algorithms import CPQ, Spec
-from ringfence.algorithms.cpq import (
-    Critics,
-    choose_ood,
-    cost_bellman_target,
-    cost_critic_loss,
-    penalized_bellman_target,
-)
+from ringfence.algorithms.cpq import choose_ood, cost_critic_loss, penalized_bellman_target
+from ringfence.algorithms.critics import Critics, cost_bellman_target
 from ringfence.limits import Limit
 from ringfence.networks import Critic, Gaussian
 from ringfence.training.device import to_device

@@ -14,6 +14,7 @@ from ringfence.algorithms.lagrange import (
 )
 
 VIOLATIONS = [3.0, 1.0, -0.5, 2.0, -6.0, -4.0, 1.0, 5.0]
+LIMIT = 7.0
 
 
 def follow(step, multiplier, violations=VIOLATIONS):
@@ -29,20 +30,22 @@ def test_without_other_gains_it_is_projected_dual_ascent():
     for violation in VIOLATIONS:
         price = max(price + 0.1 * violation, 0.0)
         expected.append(price)
-    got = follow(lambda m, v: pid_step(m, v, 0.1), Multiplier.zero())
+    got = follow(lambda m, v: pid_step(m, LIMIT + v, LIMIT, 0.1), Multiplier.zero())
     np.testing.assert_allclose(got, expected, atol=1e-6)
     assert 0.0 in expected  # the projection was needed
     assert expected[-1] > 0  # and the multiplier came back at once: what lies below 0 is not remembered
 
 
-def test_pid_adds_the_violation_itself_and_its_rise_but_not_its_fall():
+def test_pid_adds_the_violation_itself_and_the_rise_of_the_cost_but_not_its_fall():
+    """Stooke et al. 2020, Algorithm 2, where the cost before the first step is 0."""
     kp, ki, kd = 0.3, 0.1, 0.7
-    expected, integral, before = [], 0.0, 0.0
+    expected, integral, cost_before = [], 0.0, 0.0
     for violation in VIOLATIONS:
+        cost = LIMIT + violation
         integral = max(integral + violation, 0.0)
-        expected.append(max(kp * violation + ki * integral + kd * max(violation - before, 0.0), 0.0))
-        before = violation
-    got = follow(lambda m, v: pid_step(m, v, ki, kp, kd), Multiplier.zero())
+        expected.append(max(kp * violation + ki * integral + kd * max(cost - cost_before, 0.0), 0.0))
+        cost_before = cost
+    got = follow(lambda m, v: pid_step(m, LIMIT + v, LIMIT, ki, kp, kd), Multiplier.zero())
     np.testing.assert_allclose(got, expected, atol=1e-6)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ringfence.algorithms.checks import positive, share
+from ringfence.algorithms.checks import common
 from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.optimise import adam_step
 from ringfence.deploy.actors import mlp_tensors
@@ -48,11 +48,7 @@ class BC:
     learning_rate: float = 3e-4
 
     def __post_init__(self) -> None:
-        if self.limit is not None:
-            positive(self, "limit", zero=True)
-        for field in ("batch_size", "learning_rate"):
-            positive(self, field)
-        share(self, "discount")
+        common(self)
 
     def init(self, key: PRNGKeyArray, limit: Scalar, spec: Spec) -> State:
         actor = TanhGaussianActor(spec.observation_dim, spec.action_dim, self.hidden, key=key)

@@ -6,8 +6,10 @@ pi(s) is chosen among n actions that a generator, a conditional VAE of the log, 
 (at most phi) by a perturbation network: the one with the greatest Qr - lambda Qc. The multiplier lambda follows the
 violation by dual ascent, or by a PID controller. This is the baseline of the CPQ paper (Section 6).
 
-Apart from the penalty one thing differs from BCQ: the generator is trained first and then fixed, as everywhere in
-ringfence, instead of along with the critics.
+Two things differ from the authors' code apart from the penalty. The generator is trained first and then fixed, as
+everywhere in ringfence, instead of along with the critics. And n is the same in training and at run time, as in the
+paper's definition of the policy (Section 4.2), where the code draws 10 and 100: the best of 100 is another policy than
+the one whose cost Qc measures and lambda prices.
 """
 
 from collections.abc import Mapping
@@ -27,13 +29,14 @@ from ringfence.algorithms.candidates import (
     best_candidate_target,
     choose,
     chosen_cost_target,
-    critic_losses,
+    critic_diagnostics,
+    critic_step,
     draw_latents,
     generate,
     generator_step,
 )
-from ringfence.algorithms.checks import positive, share
-from ringfence.algorithms.cpq import Critics
+from ringfence.algorithms.checks import common, positive
+from ringfence.algorithms.critics import Critics
 from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.lagrange import Multiplier, lagrange_warnings, pid_step
 from ringfence.algorithms.optimise import adam_step
@@ -106,13 +109,9 @@ class BCQLag:
     lambda_derivative: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.limit is not None:
-            positive(self, "limit", zero=True)
-        for field in ("batch_size", "learning_rate", "tau", "cvae_steps", "beta", "decoder_std", "candidates"):
-            positive(self, field)
-        for field in ("phi", "soft_clipping", "lambda_rate", "lambda_proportional", "lambda_derivative"):
-            positive(self, field, zero=True)
-        share(self, "discount")
+        common(self)
+        positive(self, "tau", "cvae_steps", "beta", "decoder_std", "candidates")
+        positive(self, "phi", "soft_clipping", "lambda_rate", "lambda_proportional", "lambda_derivative", zero=True)
 
     def init(self, key: PRNGKeyArray, limit: Scalar, spec: Spec) -> State:
         keys = jax.random.split(key, 6)
@@ -159,10 +158,9 @@ class BCQLag:
         )
         reward_target = best_candidate_target(state.targets, batch, following, self.discount, self.soft_clipping)
         cost_target = chosen_cost_target(state.targets, batch, following, price, self.discount)
-        gradient, (reward_loss, cost_loss) = jax.grad(critic_losses, has_aux=True)(
-            state.critics, batch, reward_target, cost_target
+        critics, critic_optimiser, losses = critic_step(
+            self._adam, state.critics, state.critic_optimiser, batch, reward_target, cost_target
         )
-        critics, critic_optimiser = adam_step(self._adam, gradient, state.critic_optimiser, state.critics)
 
         # The perturbation
         generated = generate(state.generator, batch.observations, draw_latents(key, self.candidates, size, act))
@@ -178,7 +176,7 @@ class BCQLag:
         actions = choose(critics, batch.observations, moved, price)
         qc = critics.cost(batch.observations, actions).mean()
         multiplier = pid_step(
-            state.multiplier, qc - state.limit, self.lambda_rate, self.lambda_proportional, self.lambda_derivative
+            state.multiplier, qc, state.limit, self.lambda_rate, self.lambda_proportional, self.lambda_derivative
         )
 
         state = replace(
@@ -192,8 +190,7 @@ class BCQLag:
             perturbation_optimiser=perturbation_optimiser,
         )
         return state, {
-            "reward_loss": reward_loss,
-            "cost_loss": cost_loss,
+            **losses,
             "lambda_cost": multiplier.value,
             "qr_policy": critics.reward[0](batch.observations, actions).mean(),
             "qc_policy": qc,
@@ -211,16 +208,10 @@ class BCQLag:
         return choose(state.critics, observations, candidates, state.multiplier.value)
 
     def diagnose(self, state: State, sample: Sample, key: PRNGKeyArray) -> Metrics:
-        batch, critics = sample.batch, state.critics
-        start_actions = self.act(state, sample.starts)
+        batch = sample.batch
         generated = generate(state.generator, batch.observations, state.latents[:, None])
         return {
-            "qc_start": critics.cost(sample.starts, start_actions).mean(),
-            "qr_start": critics.reward[0](sample.starts, start_actions).mean(),
-            "sample_qc_data": critics.cost(batch.observations, batch.actions).mean(),
-            "sample_cost_to_go": sample.cost_to_go.mean(),
-            "sample_qr_data": critics.reward[0](batch.observations, batch.actions).mean(),
-            "sample_return_to_go": sample.return_to_go.mean(),
+            **critic_diagnostics(state.critics, sample, self.act(state, sample.starts)),
             # 0 if the generator gives one action whatever the latent: then there is nothing to choose from
             "candidate_spread": generated.std(0).mean(),
             "policy_distance": jnp.sqrt(jnp.mean((self.act(state, batch.observations) - batch.actions) ** 2)),

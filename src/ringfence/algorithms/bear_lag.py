@@ -9,7 +9,12 @@ they rise by turns and drown Qr; `lambda_cost`, `lambda_mmd` and `reward_share` 
 
 The behaviour is sampled from a conditional VAE of the log, trained first and then fixed. As in BEAR the policy that
 runs draws p actions and takes the best, here by Qr - lambda_cost Qc, and a warm-up only clones: the actor lowers the
-MMD, with neither reward nor cost in its loss and both multipliers at rest.
+MMD, with neither reward nor cost in its loss and lambda_cost at rest. lambda_mmd moves from the first step, so that it
+has found its size when Qr comes in.
+
+Where the paper and its authors' code part, this is the paper: the MMD compares actions, where the code compares them
+before the tanh, and Qr is the mean of the smaller critic's values, where the code takes the smaller of their means over
+the samples. The code also clips the actor's noise to +-0.5 in the samples of the actor's loss; we do not.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,14 +34,14 @@ from ringfence.algorithms.candidates import (
     best_candidate_target,
     choose,
     chosen_cost_target,
-    critic_losses,
+    critic_diagnostics,
+    critic_step,
     draw_latents,
     generate,
     generator_step,
-    values,
 )
-from ringfence.algorithms.checks import one_of, positive, share
-from ringfence.algorithms.cpq import Critics
+from ringfence.algorithms.checks import common, one_of, positive
+from ringfence.algorithms.critics import Critics, smaller_value
 from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.lagrange import LogMultiplier, Multiplier, lagrange_warnings, log_dual_step, pid_step
 from ringfence.algorithms.optimise import adam_step
@@ -90,8 +95,7 @@ def mmd(x: Float[Array, "n batch act"], y: Float[Array, "m batch act"], kernel: 
 def penalised_loss(
     reward: Float[Array, "n batch"], cost: Float[Array, "n batch"], distance: PerState, price: Scalar, mmd_price: Scalar
 ) -> Scalar:
-    """- E [min_i Qr_i(s, a) - lambda_cost Qc(s, a)] + lambda_mmd E MMD: what the actor can change of
-    the Lagrangian."""
+    """- E [min_i Qr_i(s, a) - lambda_cost Qc(s, a)] + lambda_mmd E MMD: what the actor can change of the Lagrangian."""
     return -jnp.mean(reward - price * cost) + mmd_price * jnp.mean(distance)
 
 
@@ -131,15 +135,11 @@ class BEARLag:
     lambda_derivative: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.limit is not None:
-            positive(self, "limit", zero=True)
-        for field in ("batch_size", "learning_rate", "tau", "cvae_steps", "warmup_steps", "beta", "decoder_std"):
-            positive(self, field)
-        for field in ("candidates", "mmd_samples", "epsilon", "kernel_width"):
-            positive(self, field)
-        for field in ("soft_clipping", "mmd_rate", "lambda_rate", "lambda_proportional", "lambda_derivative"):
-            positive(self, field, zero=True)
-        share(self, "discount")
+        common(self)
+        positive(self, "tau", "cvae_steps", "beta", "decoder_std", "warmup_steps", "candidates")
+        positive(self, "epsilon", "mmd_samples", "kernel_width")
+        positive(self, "soft_clipping", "mmd_rate", zero=True)
+        positive(self, "lambda_rate", "lambda_proportional", "lambda_derivative", zero=True)
         one_of(self, "kernel", ("laplacian", "gaussian"))
 
     def init(self, key: PRNGKeyArray, limit: Scalar, spec: Spec) -> State:
@@ -178,11 +178,12 @@ class BEARLag:
         return replace(state, generator=generator, generator_optimiser=optimiser), {"generator_loss": loss}
 
     def update_cloning(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
-        """The critics learn the values of an actor that only lowers the MMD."""
+        """The critics learn the values of an actor that only lowers the MMD, while the price of the MMD moves."""
         critic_key, actor_key = jax.random.split(key)
         state, metrics = self.update_critics(state, batch, critic_key)
         state, seen = self.update_actor(state, batch, actor_key, self.cloning_loss)
-        return state, {**metrics, "mmd": seen["mmd"]}
+        state = self.update_mmd_multiplier(state, seen["mmd"])
+        return state, {**metrics, **seen, "lambda_mmd": state.mmd_multiplier.value}
 
     def update(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
         critic_key, actor_key, choice_key = jax.random.split(key, 3)
@@ -197,13 +198,14 @@ class BEARLag:
             state,
             cost_multiplier=pid_step(
                 state.cost_multiplier,
-                qc - state.limit,
+                qc,
+                state.limit,
                 self.lambda_rate,
                 self.lambda_proportional,
                 self.lambda_derivative,
             ),
-            mmd_multiplier=log_dual_step(state.mmd_multiplier, seen["mmd"] - self.epsilon, self.mmd_rate),
         )
+        state = self.update_mmd_multiplier(state, seen["mmd"])
         return state, {
             **metrics,
             **seen,
@@ -218,13 +220,11 @@ class BEARLag:
         price = state.cost_multiplier.value
         reward_target = best_candidate_target(state.targets, batch, following, self.discount, self.soft_clipping)
         cost_target = chosen_cost_target(state.targets, batch, following, price, self.discount)
-        gradient, (reward_loss, cost_loss) = jax.grad(critic_losses, has_aux=True)(
-            state.critics, batch, reward_target, cost_target
+        critics, optimiser, losses = critic_step(
+            self._adam, state.critics, state.critic_optimiser, batch, reward_target, cost_target
         )
-        critics, optimiser = adam_step(self._adam, gradient, state.critic_optimiser, state.critics)
         targets = polyak(state.targets, critics, self.tau)
-        state = replace(state, critics=critics, targets=targets, critic_optimiser=optimiser)
-        return state, {"reward_loss": reward_loss, "cost_loss": cost_loss}
+        return replace(state, critics=critics, targets=targets, critic_optimiser=optimiser), losses
 
     def update_actor(
         self, state: State, batch: Batch, key: PRNGKeyArray, loss: Callable[..., tuple[Scalar, Metrics]]
@@ -234,20 +234,24 @@ class BEARLag:
         target_actor = polyak(state.target_actor, actor, self.tau)
         return replace(state, actor=actor, target_actor=target_actor, actor_optimiser=optimiser), seen
 
+    def update_mmd_multiplier(self, state: State, distance: Scalar) -> State:
+        moved = log_dual_step(state.mmd_multiplier, distance - self.epsilon, self.mmd_rate)
+        return replace(state, mmd_multiplier=moved)
+
     def cloning_loss(
         self, actor: TanhGaussianActor, state: State, observations: Observations, key: PRNGKeyArray
     ) -> tuple[Scalar, Metrics]:
-        """E MMD, and nothing else."""
+        """lambda_mmd E MMD, and nothing else."""
         _, distance = self.distance_to_behaviour(actor, state, observations, key)
-        return distance.mean(), {"mmd": distance.mean()}
+        return state.mmd_multiplier.value * distance.mean(), {"mmd": distance.mean()}
 
     def lagrangian(
         self, actor: TanhGaussianActor, state: State, observations: Observations, key: PRNGKeyArray
     ) -> tuple[Scalar, Metrics]:
         """`penalised_loss` of the actor's own samples. No gradient reaches critics, generator or multipliers."""
         actions, distance = self.distance_to_behaviour(actor, state, observations, key)
-        first, second = (values(critic, observations, actions) for critic in state.critics.reward)
-        reward, cost = jnp.minimum(first, second), values(state.critics.cost, observations, actions)
+        reward = smaller_value(state.critics.reward, observations, actions)
+        cost = state.critics.cost(observations, actions)
         price, mmd_price = state.cost_multiplier.value, state.mmd_multiplier.value
         parts = [jnp.mean(jnp.abs(reward)), price * jnp.mean(jnp.abs(cost)), mmd_price * jnp.mean(distance)]
         return penalised_loss(reward, cost, distance, price, mmd_price), {
@@ -275,19 +279,12 @@ class BEARLag:
         return choose(state.critics, observations, candidates, state.cost_multiplier.value)
 
     def diagnose(self, state: State, sample: Sample, key: PRNGKeyArray) -> Metrics:
-        batch, critics = sample.batch, state.critics
-        start_actions = self.act(state, sample.starts)
+        batch = sample.batch
         once, again = (self.behaviour(state, batch.observations, k) for k in jax.random.split(key))
         return {
-            "qc_start": critics.cost(sample.starts, start_actions).mean(),
-            "qr_start": critics.reward[0](sample.starts, start_actions).mean(),
-            "sample_qc_data": critics.cost(batch.observations, batch.actions).mean(),
-            "sample_cost_to_go": sample.cost_to_go.mean(),
-            "sample_qr_data": critics.reward[0](batch.observations, batch.actions).mean(),
-            "sample_return_to_go": sample.return_to_go.mean(),
-            "mmd_floor": mmd(
-                once, again, self.kernel, self.kernel_width
-            ).mean(),  # what the behaviour itself would show
+            **critic_diagnostics(state.critics, sample, self.act(state, sample.starts)),
+            # What the behaviour itself would show
+            "mmd_floor": mmd(once, again, self.kernel, self.kernel_width).mean(),
             "policy_std": state.actor(batch.observations).std.mean(),
             "policy_distance": jnp.sqrt(jnp.mean((self.act(state, batch.observations) - batch.actions) ** 2)),
         }

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ringfence.algorithms.cpq import Critics, cost_bellman_target
-from ringfence.algorithms.interface import Batch
+from ringfence.algorithms.critics import Critics, cost_bellman_target
+from ringfence.algorithms.interface import Batch, Metrics, Sample
 from ringfence.algorithms.ood import cvae_loss
 from ringfence.algorithms.optimise import adam_step
-from ringfence.networks import CVAE, Critic
+from ringfence.networks import CVAE
 
 Scalar = Float[Array, ""]
 PerState = Float[Array, " batch"]
@@ -61,17 +61,12 @@ def generator_step(
     return moved, optimiser_state, value
 
 
-def values(critic: Critic, observations: Float[Array, "batch obs"], candidates: Candidates) -> Float[Array, "n batch"]:
-    """Q(s, a_j) of every candidate."""
-    return critic(jnp.broadcast_to(observations, (*candidates.shape[:2], observations.shape[-1])), candidates)
-
-
 def choose(
     critics: Critics, observations: Float[Array, "batch obs"], candidates: Candidates, price: Scalar
 ) -> Float[Array, "batch act"]:
     """The policy: argmax_j Qr_1(s, a_j) - lambda Qc(s, a_j)."""
-    reward, cost = (values(critic, observations, candidates) for critic in (critics.reward[0], critics.cost))
-    best = jnp.argmax(reward - price * cost, 0)
+    value = critics.reward[0](observations, candidates) - price * critics.cost(observations, candidates)
+    best = jnp.argmax(value, 0)
     return jnp.take_along_axis(candidates, best[None, :, None], 0)[0]
 
 
@@ -85,7 +80,7 @@ def best_candidate_target(
 ) -> PerState:
     """r + discount max_j [w min_i Qr_i(s', a_j) + (1 - w) max_i Qr_i(s', a_j)]. Termination ends the sum, truncation
     does not."""
-    first, second = (values(critic, batch.next_observations, candidates) for critic in targets.reward)
+    first, second = (critic(batch.next_observations, candidates) for critic in targets.reward)
     return batch.rewards + discount * batch.continues * soft_clipped(first, second, weight).max(0)
 
 
@@ -107,3 +102,32 @@ def critic_losses(
     reward_loss = jnp.mean((first - reward_target) ** 2) + jnp.mean((second - reward_target) ** 2)
     cost_loss = jnp.mean((critics.cost(batch.observations, batch.actions) - cost_target) ** 2)
     return reward_loss + cost_loss, (reward_loss, cost_loss)
+
+
+def critic_step(
+    optimiser: optax.GradientTransformation,
+    critics: Critics,
+    optimiser_state: optax.OptState,
+    batch: Batch,
+    reward_target: PerState,
+    cost_target: PerState,
+) -> tuple[Critics, optax.OptState, Metrics]:
+    """The critics and their optimiser's state after one step down `critic_losses`, and the losses."""
+    gradient, (reward_loss, cost_loss) = jax.grad(critic_losses, has_aux=True)(
+        critics, batch, reward_target, cost_target
+    )
+    moved, optimiser_state = adam_step(optimiser, gradient, optimiser_state, critics)
+    return moved, optimiser_state, {"reward_loss": reward_loss, "cost_loss": cost_loss}
+
+
+def critic_diagnostics(critics: Critics, sample: Sample, start_actions: Float[Array, "starts act"]) -> Metrics:
+    """The critics at the policy's first actions, and on logged pairs beside what really followed them."""
+    batch, reward = sample.batch, critics.reward[0]
+    return {
+        "qc_start": critics.cost(sample.starts, start_actions).mean(),
+        "qr_start": reward(sample.starts, start_actions).mean(),
+        "sample_qc_data": critics.cost(batch.observations, batch.actions).mean(),
+        "sample_cost_to_go": sample.cost_to_go.mean(),
+        "sample_qr_data": reward(batch.observations, batch.actions).mean(),
+        "sample_return_to_go": sample.return_to_go.mean(),
+    }

@@ -11,8 +11,8 @@ FQI for continuous actions replaces the greatest value over actions by a search 
 average value (Antos, Munos and Szepesvari, NIPS 2007), as the CPQ paper says it did (Section 6). Nothing keeps that
 policy near the log, which is why the CPQ paper finds that CBPL diverges.
 
-R and C are averages over the log's states, as in the other methods: ringfence's limit holds from each state, where Le
-et al. start from the initial ones.
+R(pi) and C(pi) are FQE's values at the states that the log's episodes start in: Le et al. define both as expectations
+over the initial distribution (Section 2). The other methods average over all logged states.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ringfence.algorithms.checks import positive, share
+from ringfence.algorithms.checks import common, positive
 from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.optimise import adam_step
 from ringfence.deploy.actors import mlp_tensors
@@ -133,12 +133,9 @@ class CBPL:
     price_rate: float = 0.05  # of the exponentiated gradient, per unit of discounted cost
 
     def __post_init__(self) -> None:
-        if self.limit is not None:
-            positive(self, "limit", zero=True)
-        for field in ("batch_size", "learning_rate", "tau", "fqi_steps", "fqe_steps", "rounds", "price_bound"):
-            positive(self, field)
+        common(self)
+        positive(self, "tau", "fqi_steps", "fqe_steps", "rounds", "price_bound")
         positive(self, "price_rate", zero=True)
-        share(self, "discount")
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:
@@ -203,7 +200,7 @@ class CBPL:
 
         # FQE's estimates, averaged over the last tenth of the round: one batch alone is noisy
         averaged = max(self.fqe_steps // 10, 1)
-        estimates = jax.vmap(self.estimate, in_axes=(0, None))(responses, batch.observations)
+        estimates = jax.vmap(self.estimate, in_axes=(0, None))(responses, batch.starts)
         late = within >= self.round_steps - averaged
         sums = jnp.where(within == 0, 0.0, state.sums) + jnp.where(late, estimates, 0.0)
         (round_return, round_cost), (best_return, best_cost) = sums / averaged

@@ -6,17 +6,27 @@ from typing import Any
 from ringfence.errors import InvalidSetting
 
 
-def positive(method: Any, field: str, *, zero: bool = False) -> None:
-    value = getattr(method, field)
-    if not (is_number(value) and (value > 0 or (zero and value == 0))):
-        wanted = "a number of at least 0" if zero else "a positive number"
-        raise InvalidSetting(f"{field} must be {wanted}, not {value!r}")
+def common(method: Any) -> None:
+    """What every method has: a limit, unless it comes with the run, a discount, a batch size and a learning rate."""
+    if method.limit is not None:
+        positive(method, "limit", zero=True)
+    positive(method, "batch_size", "learning_rate")
+    share(method, "discount")
 
 
-def share(method: Any, field: str) -> None:
-    value = getattr(method, field)
-    if not (is_number(value) and 0 <= value < 1):
-        raise InvalidSetting(f"{field} must be a number from 0 up to (but not) 1, not {value!r}")
+def positive(method: Any, *fields: str, zero: bool = False) -> None:
+    for field in fields:
+        value = getattr(method, field)
+        if not (is_number(value) and (value > 0 or (zero and value == 0))):
+            wanted = "a number of at least 0" if zero else "a positive number"
+            raise InvalidSetting(f"{field} must be {wanted}, not {value!r}")
+
+
+def share(method: Any, *fields: str) -> None:
+    for field in fields:
+        value = getattr(method, field)
+        if not (is_number(value) and 0 <= value < 1):
+            raise InvalidSetting(f"{field} must be a number from 0 up to (but not) 1, not {value!r}")
 
 
 def one_of(method: Any, field: str, allowed: tuple[str, ...]) -> None:

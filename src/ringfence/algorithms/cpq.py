@@ -25,6 +25,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.checks import one_of, positive, share
+from ringfence.algorithms.critics import Critics, cost_bellman_target, smaller_value
 from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.ood import DETECTORS, LatentKL, auroc, is_ood
 from ringfence.algorithms.optimise import adam_step
@@ -37,13 +38,6 @@ PerState = Float[Array, " batch"]
 Values = Float[Array, "*batch"]
 Observations = Float[Array, "*batch obs"]
 Actions = Float[Array, "*batch act"]
-
-
-class Critics(NamedTuple):
-    """Two reward critics, for the double-Q minimum, and one cost critic: a minimum there would underestimate cost."""
-
-    reward: tuple[Critic, Critic]
-    cost: Critic
 
 
 class State(eqx.Module):
@@ -94,12 +88,6 @@ def choose_ood(
     return OODActions(picked, found[None], found)
 
 
-def cost_bellman_target(target_cost_critic: Critic, batch: Batch, next_actions: Actions, discount: float) -> PerState:
-    """T^pi Qc(s, a) = c + discount Qc(s', a'), a' ~ pi (Section 3.2). Termination ends the sum, truncation does not."""
-    following = target_cost_critic(batch.next_observations, next_actions)
-    return batch.costs + discount * batch.continues * following
-
-
 def ood_cost(cost_critic: Critic, observations: Observations, ood: OODActions) -> PerState:
     """Qc(s, nu(s)) = 1/m sum_j Qc(s, a_j), or 0 where m = 0 (Algorithm 1, line 11)."""
     return jnp.sum(ood.weights * cost_critic(observations, ood.actions), 0)
@@ -147,11 +135,6 @@ def penalized_bellman_target(
         safe = targets.cost(batch.next_observations, next_actions) <= limit
         following = jnp.where(safe, following, unsafe_value)
     return batch.rewards + discount * batch.continues * following
-
-
-def smaller_value(critics: tuple[Critic, Critic], observations: Observations, actions: Actions) -> Values:
-    """min_i Qr_i(s, a)."""
-    return jnp.minimum(critics[0](observations, actions), critics[1](observations, actions))
 
 
 def reward_critic_loss(

@@ -18,10 +18,11 @@ Metrics = dict[str, Float[Array, ""]]
 
 
 class Batch(NamedTuple):
-    """Transitions (s, a, r, c, s'), and whether the episode goes on after them.
+    """Transitions (s, a, r, c, s'), whether the episode goes on after them, and states that episodes start in.
 
     `continues` is 0 where the episode terminated, which masks every bootstrap. A truncated episode would have gone
-    on, so it is 1 there."""
+    on, so it is 1 there. `starts` are drawn apart from the transitions, for averages over the initial distribution;
+    a method that does not use them does not pay for them."""
 
     observations: Float[Array, "batch obs"]
     actions: Float[Array, "batch act"]
@@ -29,6 +30,7 @@ class Batch(NamedTuple):
     costs: Float[Array, " batch"]
     next_observations: Float[Array, "batch obs"]
     continues: Float[Array, " batch"]
+    starts: Float[Array, "starts obs"]
 
 
 class Sample(NamedTuple):
@@ -37,7 +39,11 @@ class Sample(NamedTuple):
     batch: Batch
     cost_to_go: Float[Array, " batch"]
     return_to_go: Float[Array, " batch"]
-    starts: Float[Array, "episodes obs"]  # states that logged episodes start in
+
+    @property
+    def starts(self) -> Float[Array, "starts obs"]:
+        """States that logged episodes start in."""
+        return self.batch.starts
 
 
 @dataclass(frozen=True)

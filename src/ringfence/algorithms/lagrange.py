@@ -17,14 +17,17 @@ RISING_LOGS = 10  # so many log lines in a row, by default 1,000 steps each: sho
 
 
 class Multiplier(eqx.Module):
-    """A multiplier steered by a PID controller of the violation (Stooke, Achiam and Abbeel 2020, Algorithm 2).
+    """A multiplier steered by a PID controller of the cost (Stooke, Achiam and Abbeel 2020, Algorithm 2).
 
     With the proportional and derivative gains at 0 this is projected dual ascent,
-    lambda <- max(lambda + rate violation, 0), where the rate is the integral gain."""
+    lambda <- max(lambda + rate violation, 0), where the rate is the integral gain.
+
+    Stooke et al. divide the policy's objective by 1 + lambda besides, to keep its gradient's size. We do not: a choice
+    among candidates does not feel a factor, Adam takes it out of a gradient, BEAR's lambda_mmd finds its own size."""
 
     value: Scalar
     integral: Scalar  # of the violation, never below 0
-    previous: Scalar  # the violation one step before
+    previous: Scalar  # the cost one step before, 0 before the first
 
     @classmethod
     def zero(cls) -> Self:
@@ -33,19 +36,25 @@ class Multiplier(eqx.Module):
 
 
 def pid_step(
-    multiplier: Multiplier, violation: Scalar, integral_gain: float, proportional: float = 0.0, derivative: float = 0.0
+    multiplier: Multiplier,
+    cost: Scalar,
+    limit: Scalar,
+    integral_gain: float,
+    proportional: float = 0.0,
+    derivative: float = 0.0,
 ) -> Multiplier:
-    """For the violation v = E Qc - l of this step and v' of the one before:
+    """For the cost C = E Qc of this step, C' of the one before and the violation v = C - l:
 
         I <- max(I + v, 0)
-        lambda <- max(Kp v + Ki I + Kd max(v - v', 0), 0)
+        lambda <- max(Kp v + Ki I + Kd max(C - C', 0), 0)
 
-    v - v' is the change of the cost, since l is the same in both. Only a rise of the cost counts in it: the
-    derivative may resist a rise but not a fall."""
+    The derivative may resist a rise of the cost but not a fall. The authors' code smooths v and C over steps in the
+    terms of Kp and Kd; their Algorithm 2 does not, nor do we."""
+    violation = cost - limit
     integral = jnp.maximum(multiplier.integral + violation, 0.0)
-    rise = jnp.maximum(violation - multiplier.previous, 0.0)
+    rise = jnp.maximum(cost - multiplier.previous, 0.0)
     value = jnp.maximum(proportional * violation + integral_gain * integral + derivative * rise, 0.0)
-    return Multiplier(value, integral, violation)
+    return Multiplier(value, integral, cost)
 
 
 class LogMultiplier(eqx.Module):

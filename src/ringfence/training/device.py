@@ -16,32 +16,40 @@ LEFT_OUT = 0.05
 
 
 class DeviceData(NamedTuple):
-    """Rows of [s, s', a, r, c, continues] as logged, and what scales them. Scaling happens on the batch, so that the
-    log is held once."""
+    """Rows of [s, s', a, r, c, continues] as logged, which of them start an episode, and what scales them. Scaling
+    happens on the batch, so that the log is held once."""
 
     rows: Float[Array, "rows width"]
+    episode_starts: Int[Array, " episodes"]
     observation_mean: Float[Array, " obs"]
     observation_scale: Float[Array, " obs"]
     action_centre: Float[Array, " act"]
     action_scale: Float[Array, " act"]
 
-    def batch(self, indices: Int[Array, " batch"]) -> Batch:
-        """The transitions at these rows, observations normalised and actions in [-1, 1]."""
+    def batch(self, indices: Int[Array, " batch"], starts: Int[Array, " starts"] | None = None) -> Batch:
+        """The transitions at these rows and the states of the rows in `starts` (of all that start an episode, if none
+        are given), observations normalised and actions in [-1, 1]."""
         rows = self.rows[indices]
         obs, act = self.observation_mean.shape[0], self.action_centre.shape[0]
         observations, following, actions, rest = jnp.split(rows, (obs, 2 * obs, 2 * obs + act), axis=-1)
         return Batch(
-            observations=(observations - self.observation_mean) * self.observation_scale,
+            observations=self._normalise(observations),
             actions=jnp.clip((actions - self.action_centre) * self.action_scale, -1.0, 1.0),
             rewards=rest[..., 0],
             costs=rest[..., 1],
-            next_observations=(following - self.observation_mean) * self.observation_scale,
+            next_observations=self._normalise(following),
             continues=rest[..., 2],
+            starts=self._normalise(self.rows[self.episode_starts if starts is None else starts, :obs]),
         )
 
     def draw(self, key: PRNGKeyArray, size: int) -> Batch:
-        """A batch drawn uniformly with replacement."""
-        return self.batch(jax.random.randint(key, (size,), 0, self.rows.shape[0]))
+        """As many transitions and as many starts of episodes, each drawn uniformly with replacement."""
+        indices = jax.random.randint(key, (size,), 0, self.rows.shape[0])
+        episodes = jax.random.randint(jax.random.fold_in(key, 1), (size,), 0, self.episode_starts.shape[0])
+        return self.batch(indices, self.episode_starts[episodes])
+
+    def _normalise(self, observations: Float[Array, "*batch obs"]) -> Float[Array, "*batch obs"]:
+        return (observations - self.observation_mean) * self.observation_scale
 
 
 def to_device(dataset: Dataset) -> DeviceData:
@@ -57,6 +65,7 @@ def to_device(dataset: Dataset) -> DeviceData:
     normaliser = dataset.normaliser
     return DeviceData(
         rows=jax.device_put(rows),
+        episode_starts=jnp.asarray(dataset.episode_starts, jnp.int32),
         observation_mean=jnp.asarray(normaliser.mean),
         observation_scale=jnp.asarray(1.0 / normaliser.std),
         action_centre=jnp.asarray((dataset.action_high + dataset.action_low) / 2),
@@ -96,8 +105,7 @@ def diagnostic_sample(dataset: Dataset, data: DeviceData, discount: float) -> Sa
     starts = dataset.episode_starts
     starts = np.sort(rng.choice(starts, min(SAMPLE_ROWS, len(starts)), replace=False))
     return Sample(
-        batch=data.batch(jnp.asarray(rows)),
+        batch=data.batch(jnp.asarray(rows), jnp.asarray(starts)),
         cost_to_go=jnp.asarray(dataset.cost_to_go(discount)[rows], jnp.float32),
         return_to_go=jnp.asarray(dataset.return_to_go(discount)[rows], jnp.float32),
-        starts=data.batch(jnp.asarray(starts)).observations,
     )

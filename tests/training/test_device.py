@@ -1,0 +1,29 @@
+"""Batches drawn out of a log on the device."""
+
+import jax
+import numpy as np
+
+from ringfence.training.device import diagnostic_sample, to_device
+from tests.logs import narrow_log
+
+LOG = narrow_log(rows=300, episode_length=50)
+DATA = to_device(LOG)
+STARTS = (LOG.observations[::50] - LOG.normaliser.mean) / LOG.normaliser.std
+
+
+def test_starts_are_drawn_alike_from_the_first_states_of_all_episodes():
+    drawn = np.asarray(DATA.draw(jax.random.key(0), 3000).starts)
+    which = np.abs(drawn[:, None] - STARTS).max(-1).argmin(1)
+    np.testing.assert_allclose(drawn, STARTS[which], atol=1e-5)
+    np.testing.assert_allclose(np.bincount(which, minlength=6) / 3000, 1 / 6, atol=0.03)
+
+
+def test_starts_are_drawn_apart_from_the_transitions():
+    """A start says nothing of the transition that stands beside it: else a pair of them would be no two draws."""
+    batch = DATA.draw(jax.random.key(0), 3000)
+    correlation = np.corrcoef(np.asarray(batch.observations).T, np.asarray(batch.starts).T)[:3, 3:]
+    assert np.abs(correlation).max() < 0.08  # 0.02 is the standard error
+
+
+def test_the_diagnostic_sample_has_every_start_of_a_small_log():
+    np.testing.assert_allclose(diagnostic_sample(LOG, DATA, 0.99).starts, STARTS, atol=1e-5)
