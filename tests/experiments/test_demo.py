@@ -7,7 +7,7 @@ from ringfence.evaluation import Evaluation
 from ringfence.experiments.demo import conclusion
 
 
-def tested(**policies):
+def evaluations(**policies):
     """Evaluations of one episode a seed, from (return, discounted cost) of each seed."""
     return {
         name: [
@@ -31,8 +31,8 @@ CLONE = [(1000.0, 25.0), (1010.0, 26.0)]
     ],
 )
 def test_the_conclusion_compares_cpq_with_the_best_other_policy_inside_the_limit(ours, said):
-    assert said in conclusion(tested(unsafe=[(5000.0, 60.0)], clone=CLONE, CPQ=ours))
+    assert said in conclusion(evaluations(unsafe=[(5000.0, 60.0)], clone=CLONE, CPQ=ours))
 
 
 def test_without_another_policy_inside_the_limit_none_is_compared():
-    assert "nothing else keeps it" in conclusion(tested(unsafe=[(5000.0, 60.0)], CPQ=[(10.0, 20.0)]))
+    assert "nothing else keeps it" in conclusion(evaluations(unsafe=[(5000.0, 60.0)], CPQ=[(10.0, 20.0)]))
