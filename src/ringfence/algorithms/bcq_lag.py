@@ -36,12 +36,12 @@ from ringfence.algorithms.candidates import (
     generator_step,
 )
 from ringfence.algorithms.checks import common, positive
-from ringfence.algorithms.critics import Critics
+from ringfence.algorithms.critics import Critics, fresh_critics
 from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.lagrange import Multiplier, lagrange_warnings, pid_step
 from ringfence.algorithms.optimise import adam_step
 from ringfence.deploy.actors import mlp_tensors
-from ringfence.networks import CVAE, MLP, Critic, polyak
+from ringfence.networks import CVAE, MLP, polyak
 
 Scalar = Float[Array, ""]
 Observations = Float[Array, "batch obs"]
@@ -116,8 +116,7 @@ class BCQLag:
     def init(self, key: PRNGKeyArray, limit: Scalar, spec: Spec) -> State:
         keys = jax.random.split(key, 6)
         obs, act = spec.observation_dim, spec.action_dim
-        first, second, cost = (Critic(obs, act, self.hidden, key=k) for k in keys[:3])
-        critics = Critics((first, second), cost)
+        critics = fresh_critics(spec, self.hidden, keys[:3])
         generator = CVAE(obs, act, 2 * act, self.hidden, key=keys[3])
         perturbation = MLP(obs + act, act, self.hidden, key=keys[4])
         return State(

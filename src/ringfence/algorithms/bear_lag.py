@@ -41,12 +41,12 @@ from ringfence.algorithms.candidates import (
     generator_step,
 )
 from ringfence.algorithms.checks import common, one_of, positive
-from ringfence.algorithms.critics import Critics, smaller_value
+from ringfence.algorithms.critics import Critics, fresh_critics, smaller_value
 from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.lagrange import LogMultiplier, Multiplier, lagrange_warnings, log_dual_step, pid_step
 from ringfence.algorithms.optimise import adam_step
 from ringfence.deploy.actors import mlp_tensors
-from ringfence.networks import CVAE, Critic, Gaussian, TanhGaussianActor, polyak, sample_tanh
+from ringfence.networks import CVAE, Gaussian, TanhGaussianActor, polyak, sample_tanh
 
 Scalar = Float[Array, ""]
 PerState = Float[Array, " batch"]
@@ -145,8 +145,7 @@ class BEARLag:
     def init(self, key: PRNGKeyArray, limit: Scalar, spec: Spec) -> State:
         keys = jax.random.split(key, 6)
         obs, act = spec.observation_dim, spec.action_dim
-        first, second, cost = (Critic(obs, act, self.hidden, key=k) for k in keys[:3])
-        critics = Critics((first, second), cost)
+        critics = fresh_critics(spec, self.hidden, keys[:3])
         generator = CVAE(obs, act, 2 * act, self.hidden, key=keys[3])
         actor = TanhGaussianActor(obs, act, self.hidden, key=keys[4])
         return State(

@@ -12,7 +12,6 @@ most l from each state:
 an option below, with its reason. Names follow the paper: s, a are a logged pair, s', a' what follows, l the limit.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -24,8 +23,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from ringfence.algorithms.checks import one_of, positive, share
-from ringfence.algorithms.critics import Critics, cost_bellman_target, smaller_value
+from ringfence.algorithms.checks import common, one_of, positive, share
+from ringfence.algorithms.critics import Critics, cost_bellman_target, fresh_critics, smaller_value
 from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.ood import DETECTORS, LatentKL, auroc, is_ood
 from ringfence.algorithms.optimise import adam_step
@@ -173,11 +172,6 @@ def score_function_loss(objective: Float[Array, "n batch"], log_prob: Float[Arra
 # The method
 
 
-def value_size(value: float) -> float:
-    """The nearest power of two, so that dividing by it rounds nothing and logs alike share a program; 1 for 0."""
-    return 2.0 ** round(math.log2(value)) if value > 0.0 else 1.0
-
-
 @dataclass(frozen=True)
 class CPQ:
     """CPQ's hyper-parameters.
@@ -228,16 +222,12 @@ class CPQ:
     average_decay: float = 0.9995  # the policy handed out is the average over steps: it swings less
 
     def __post_init__(self) -> None:
-        if self.limit is not None:
-            positive(self, "limit", zero=True)
-        for field in ("batch_size", "learning_rate", "actor_learning_rate", "cvae_steps", "ood_samples"):
-            positive(self, field)
-        for field in ("beta", "decoder_std", "ood_limit_ratio"):
-            positive(self, field)
-        for field in ("alpha_rate", "anchor", "recovery_weight"):
-            positive(self, field, zero=True)
-        for field in ("discount", "ood_quantile", "margin", "average_decay"):
-            share(self, field)
+        common(self)
+        positive(
+            self, "actor_learning_rate", "tau", "cvae_steps", "ood_samples", "beta", "decoder_std", "ood_limit_ratio"
+        )
+        positive(self, "alpha_rate", "anchor", "recovery_weight", zero=True)
+        share(self, "ood_quantile", "margin", "average_decay")
         one_of(self, "detector", tuple(DETECTORS))
         one_of(self, "ood_estimator", ("all", "one"))
         one_of(self, "alpha_over", ("all", "ood"))
@@ -267,7 +257,8 @@ class CPQ:
         """Algorithm 1, lines 1 and 8."""
         keys = jax.random.split(key, 5)
         sizes = (spec.observation_dim, spec.action_dim, self.hidden)
-        critics = self._fresh_critics(sizes, spec, keys[:3])
+        horizon = 1.0 / (1.0 - self.discount) if self.sized_critics else None
+        critics = fresh_critics(spec, self.hidden, keys[:3], normalise=self.layer_norm, horizon=horizon)
         actor = TanhGaussianActor(*sizes, key=keys[3])
         detector = DETECTORS[self.detector].create(
             *sizes,
@@ -441,16 +432,6 @@ class CPQ:
 
     def warnings(self, stage: str, history: list[Mapping[str, float]]) -> list[str]:
         return cpq_warnings(stage, history)
-
-    def _fresh_critics(self, sizes: tuple[int, int, tuple[int, ...]], spec: Spec, keys: PRNGKeyArray) -> Critics:
-        reward: dict[str, Any] = {"normalise": self.layer_norm}
-        cost: dict[str, Any] = {"normalise": self.layer_norm}
-        if self.sized_critics:
-            horizon = 1.0 / (1.0 - self.discount)
-            reward |= {"size": value_size(spec.mean_reward_size * horizon), "start": spec.mean_reward * horizon}
-            cost |= {"size": value_size(spec.mean_cost * horizon), "start": spec.mean_cost * horizon}
-        first, second = (Critic(*sizes, **reward, key=key) for key in keys[:2])
-        return Critics((first, second), Critic(*sizes, **cost, key=keys[2]))
 
     @property
     def _critic_adam(self) -> optax.GradientTransformation:

@@ -1,11 +1,13 @@
 """The critics that CPQ, BCQ-Lagrangian and BEAR-Lagrangian share, and what is said of them in the same words."""
 
-from typing import NamedTuple
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from ringfence.algorithms.interface import Batch
+from ringfence.algorithms.interface import Batch, Spec
 from ringfence.networks import Critic
 
 Actions = Float[Array, "*batch act"]
@@ -16,6 +18,26 @@ class Critics(NamedTuple):
 
     reward: tuple[Critic, Critic]
     cost: Critic
+
+
+def fresh_critics(
+    spec: Spec, hidden: Sequence[int], keys: PRNGKeyArray, *, normalise: bool = False, horizon: float | None = None
+) -> Critics:
+    """Critics before training. With a horizon, 1 / (1 - discount), they have the size of the log's values and start
+    around their mean; without one they are plain networks."""
+    reward: dict[str, Any] = {"normalise": normalise}
+    cost: dict[str, Any] = {"normalise": normalise}
+    if horizon is not None:
+        reward |= {"size": value_size(spec.mean_reward_size * horizon), "start": spec.mean_reward * horizon}
+        cost |= {"size": value_size(spec.mean_cost * horizon), "start": spec.mean_cost * horizon}
+    sizes = (spec.observation_dim, spec.action_dim, hidden)
+    first, second = (Critic(*sizes, **reward, key=key) for key in keys[:2])
+    return Critics((first, second), Critic(*sizes, **cost, key=keys[2]))
+
+
+def value_size(value: float) -> float:
+    """The nearest power of two, so that dividing by it rounds nothing and logs alike share a program; 1 for 0."""
+    return 2.0 ** round(math.log2(value)) if value > 0.0 else 1.0
 
 
 def smaller_value(
