@@ -369,6 +369,14 @@ def test_one_update_moves_each_network_and_only_by_its_own_loss(batch, printed):
             assert np.all(np.abs(step[np.abs(g) == 0]) < 1e-9), name
 
 
+def test_an_update_takes_both_bellman_targets_from_the_target_critics(batch, printed):
+    state = small_state(printed, limit=1e6)  # everything is safe, so that Qr(s', a') itself is backed up
+    live = replace(state, targets=state.critics)
+    from_targets, from_live = (printed.update(s, batch, KEY)[1] for s in (state, live))
+    for loss in ("cost_loss", "reward_loss"):
+        assert float(from_targets[loss]) != pytest.approx(float(from_live[loss]), rel=1e-3)
+
+
 def test_the_targets_follow_by_tau_and_the_limit_the_detector_and_the_floor_do_not_move(batch, printed):
     state = small_state(printed)
     after, _ = printed.update(state, batch, KEY)
