@@ -369,6 +369,35 @@ def test_one_update_moves_each_network_and_only_by_its_own_loss(batch, printed):
             assert np.all(np.abs(step[np.abs(g) == 0]) < 1e-9), name
 
 
+def test_an_update_puts_the_equations_together_as_algorithm_1_does(batch, printed):
+    """Which states, actions, critics and limit each equation gets, against loops over q(critic, s, a)."""
+    limit, alpha, q = 0.1, 0.7, reference.q
+    state = replace(small_state(printed, limit=limit), alpha=jnp.asarray(alpha))
+    next_key, ood_key = jax.random.split(KEY, 4)[:2]
+    next_actions = sample_tanh(state.actor(batch.next_observations), next_key)[0]
+    candidates = sample_tanh(state.actor(batch.observations), ood_key, (printed.ood_samples,))[0]
+    scores = state.detector.score(batch.observations, candidates)
+    state = replace(state, detector=replace(state.detector, threshold=jnp.median(scores)))
+
+    errors, reward_errors, pushed = [], [], []
+    for j in range(ROWS):
+        s, a, following, a_next = (np.asarray(x[j]) for x in (*batch[:2], batch.next_observations, next_actions))
+        mask = printed.discount * batch.continues[j]
+        next_cost = q(state.targets.cost, following, a_next)
+        next_value = min(q(critic, following, a_next) for critic in state.targets.reward)
+        errors.append(q(state.critics.cost, s, a) - (batch.costs[j] + mask * next_cost))
+        target = batch.rewards[j] + mask * (next_value if next_cost <= limit else 0.0)
+        reward_errors.extend(q(critic, s, a) - target for critic in state.critics.reward)
+        kept = [candidates[i, j] for i in range(printed.ood_samples) if scores[i, j] >= jnp.median(scores)]
+        pushed.append(np.mean([q(state.critics.cost, s, np.asarray(x)) for x in kept]) if kept else 0.0)
+
+    after, metrics = printed.update(state, batch, KEY)
+    shortfall = 1.5 * limit - np.mean(pushed)  # l_c = 1.5 l
+    assert float(metrics["cost_loss"]) == pytest.approx(np.mean(np.square(errors)) + alpha * shortfall, rel=1e-4)
+    assert float(metrics["reward_loss"]) == pytest.approx(2 * np.mean(np.square(reward_errors)), rel=1e-4)
+    assert float(after.alpha) == pytest.approx(alpha + printed.alpha_rate * shortfall, rel=1e-6)
+
+
 def test_an_update_takes_both_bellman_targets_from_the_target_critics(batch, printed):
     state = small_state(printed, limit=1e6)  # everything is safe, so that Qr(s', a') itself is backed up
     live = replace(state, targets=state.critics)
