@@ -254,6 +254,15 @@ def actor_gradient(method, state, batch, limit):
     return jax.grad(method.actor_loss, has_aux=True)(state.actor, state.critics, batch, jnp.asarray(limit), KEY)[0]
 
 
+def test_no_gradient_flows_through_the_size_that_qr_is_divided_by(batch, departed):
+    """If it did, Qr over its own mean would be 1 wherever Qr > 0, and the reward would have no say."""
+    method = replace(departed, anchor=1e-9, recovery_weight=0.0)
+    state = method.init(KEY, jnp.asarray(1e6), Spec(OBS, ACT, mean_reward=1.0, mean_reward_size=1.0))
+    gradient, metrics = jax.grad(method.actor_loss, has_aux=True)(state.actor, state.critics, batch, state.limit, KEY)
+    assert metrics["qr_policy"] > 10.0
+    assert largest(gradient) > 1e-4
+
+
 def test_the_printed_reparametrised_gradient_dies_where_every_action_is_unsafe(batch, printed):
     state = small_state(printed)
     assert largest(actor_gradient(printed, state, batch, -1e6)) == 0
