@@ -254,6 +254,17 @@ def actor_gradient(method, state, batch, limit):
     return jax.grad(method.actor_loss, has_aux=True)(state.actor, state.critics, batch, jnp.asarray(limit), KEY)[0]
 
 
+def test_a_margin_makes_the_actor_aim_below_the_limit(batch, departed):
+    state = small_state(departed)
+
+    def loss(limit, margin):
+        method = replace(departed, margin=margin)
+        return float(method.actor_loss(state.actor, state.critics, batch, jnp.asarray(limit), KEY)[0])
+
+    assert loss(0.02, margin=0.5) == pytest.approx(loss(0.01, margin=0.0), rel=1e-6)
+    assert loss(0.02, margin=0.5) > loss(0.02, margin=0.0) * (1 + 1e-3)
+
+
 def test_no_gradient_flows_through_the_size_that_qr_is_divided_by(batch, departed):
     """If it did, Qr over its own mean would be 1 wherever Qr > 0, and the reward would have no say."""
     method = replace(departed, anchor=1e-9, recovery_weight=0.0)
