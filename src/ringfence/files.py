@@ -1,7 +1,9 @@
 """Writing files so that they are either whole or not there."""
 
+import hashlib
 import json
 import os
+import platform
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,6 +47,14 @@ def cache_directory() -> Path:
     if own := os.environ.get("RINGFENCE_CACHE"):
         return Path(own).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ringfence"
+
+
+def machine_fingerprint() -> str:
+    """Programs are compiled for one kind of processor; another must not load them."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return hashlib.sha256(f"{platform.machine()} {platform.processor()} {flags}".encode()).hexdigest()[:12]
 
 
 def _plain(value: object) -> Any:

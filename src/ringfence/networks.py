@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ringfence import kernels
+
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -78,24 +80,26 @@ class MLP(eqx.Module):
         self.normalise = normalise
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
-        return self.after_first(self.layers[0](x))
+        if not kernels.usable(x, *jax.tree.leaves(self.layers)):
+            return self.plain(x)
+        layers = tuple((layer.weight, layer.bias) for layer in self.layers)
+        output = kernels.mlp(x.reshape(-1, x.shape[-1]), layers, self.normalise)
+        return output.reshape(*x.shape[:-1], output.shape[-1])
 
-    def of_pairs(
-        self, observations: Float[Array, "*batch obs"], actions: Float[Array, "*n_batch act"]
-    ) -> Float[Array, "*n_batch outputs"]:
-        """The network's outputs at (s, a), for one action of each state or for n: then `actions` has an axis more, in
-        front. The first layer is linear, so the state's share of it is computed once instead of n times."""
-        if actions.shape[:-1] == observations.shape[:-1]:
-            return self(jnp.concatenate([observations, actions], -1))
-        first, split = self.layers[0], observations.shape[-1]
-        shared = observations @ first.weight[:split] + first.bias
-        return self.after_first(shared + actions @ first.weight[split:])
-
-    def after_first(self, x: Float[Array, "*batch features"]) -> Float[Array, "*batch outputs"]:
-        """The rest of the network, given the first layer's output."""
+    def plain(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+        """What the network is, layer by layer; the kernels give the same."""
+        x = self.layers[0](x)
         for layer in self.layers[1:]:
             x = layer(jax.nn.relu(layer_norm(x) if self.normalise else x))
         return x
+
+
+def pairs(
+    observations: Float[Array, "*batch obs"], actions: Float[Array, "*n_batch act"]
+) -> Float[Array, "*n_batch both"]:
+    """(s, a) side by side, for one action of each state or for n: then `actions` has an axis more, in front."""
+    states = jnp.broadcast_to(observations, (*actions.shape[:-1], observations.shape[-1]))
+    return jnp.concatenate([states, actions], -1)
 
 
 class Critic(eqx.Module):
@@ -123,9 +127,7 @@ class Critic(eqx.Module):
     def __call__(
         self, observations: Float[Array, "*batch obs"], actions: Float[Array, "*n_batch act"]
     ) -> Float[Array, "*n_batch"]:
-        # Not factored as in `of_pairs`: with a gradient to follow, measured slower.
-        states = jnp.broadcast_to(observations, (*actions.shape[:-1], observations.shape[-1]))
-        return self.size * self.mlp(jnp.concatenate([states, actions], -1))[..., 0]
+        return self.size * self.mlp(pairs(observations, actions))[..., 0]
 
 
 class Gaussian(NamedTuple):
@@ -144,7 +146,8 @@ class Gaussian(NamedTuple):
 
     def kl_to_standard(self) -> Float[Array, "*batch"]:
         """KL(N(mean, std^2) || N(0, 1)), a sum over dimensions."""
-        return 0.5 * jnp.sum(self.mean**2 + jnp.exp(2.0 * self.log_std) - 1.0 - 2.0 * self.log_std, -1)
+        terms = self.mean**2 + jnp.exp(2.0 * self.log_std) - 1.0 - 2.0 * self.log_std
+        return 0.5 * terms.shape[-1] * row_mean(terms)[..., 0]
 
 
 def tanh_log_det(u: Float[Array, "*batch dim"]) -> Float[Array, "*batch"]:
@@ -174,10 +177,13 @@ def sample_tanh(
     gaussian: Gaussian, key: PRNGKeyArray, count: tuple[int, ...] = ()
 ) -> tuple[Float[Array, "*count batch act"], Float[Array, "*count batch"]]:
     """Draw actions by reparametrisation, with their log-probabilities under the squashed distribution."""
-    noise = jax.random.normal(key, count + gaussian.mean.shape)
-    u = gaussian.mean + gaussian.std * noise
+    shape = gaussian.mean.shape
+    # In rows as long as can be, which the processor takes many numbers at a time; the draws are the same.
+    noise = jax.random.normal(key, (*count, gaussian.mean.size))
+    u = gaussian.mean.ravel() + gaussian.std.ravel() * noise
+    noise, u, actions = (x.reshape(*count, *shape) for x in (noise, u, jnp.tanh(u)))
     log_prob = jnp.sum(-0.5 * noise**2 - gaussian.log_std - HALF_LOG_TWO_PI, -1) - tanh_log_det(u)
-    return jnp.tanh(u), log_prob
+    return actions, log_prob
 
 
 def tanh_log_prob(gaussian: Gaussian, actions: Float[Array, "*batch act"]) -> Float[Array, "*batch"]:
@@ -202,7 +208,7 @@ class CVAE(eqx.Module):
 
     def encode(self, observations: Float[Array, "batch obs"], actions: Float[Array, "*n batch act"]) -> Gaussian:
         """q(z | s, a), for one action of each state or for n."""
-        output = self.encoder.of_pairs(observations, actions)
+        output = self.encoder(pairs(observations, actions))
         mean, log_std = jnp.split(output, 2, -1)
         return Gaussian(mean, jnp.clip(log_std, -8.0, 4.0))
 

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ringfence.algorithms.checks import common
 from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
-from ringfence.algorithms.optimise import adam_step
+from ringfence.algorithms.optimise import Adam
 from ringfence.deploy.actors import mlp_tensors
 from ringfence.networks import TanhGaussianActor, tanh_log_prob
 
@@ -59,7 +59,7 @@ class BC:
 
     def update(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
         loss, gradient = jax.value_and_grad(cloning_loss)(state.actor, batch)
-        actor, optimiser = adam_step(self._adam, gradient, state.optimiser, state.actor)
+        actor, optimiser = self._adam.step(gradient, state.optimiser, state.actor)
         return replace(state, actor=actor, optimiser=optimiser), {"actor_loss": loss}
 
     def diagnose(self, state: State, sample: Sample, key: PRNGKeyArray) -> Metrics:
@@ -77,5 +77,5 @@ class BC:
         return []
 
     @property
-    def _adam(self) -> optax.GradientTransformation:
-        return optax.adam(self.learning_rate)
+    def _adam(self) -> Adam:
+        return Adam(self.learning_rate)

@@ -39,7 +39,7 @@ from ringfence.algorithms.checks import common, positive
 from ringfence.algorithms.critics import Critics, fresh_critics
 from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.lagrange import Multiplier, lagrange_warnings, pid_step
-from ringfence.algorithms.optimise import adam_step
+from ringfence.algorithms.optimise import Adam
 from ringfence.deploy.actors import mlp_tensors
 from ringfence.networks import CVAE, MLP, polyak
 
@@ -166,8 +166,8 @@ class BCQLag:
         gradient = jax.grad(perturbation_loss)(
             state.perturbation, critics, batch.observations, generated[:1], price, self.phi
         )
-        perturbation, perturbation_optimiser = adam_step(
-            self._adam, gradient, state.perturbation_optimiser, state.perturbation
+        perturbation, perturbation_optimiser = self._adam.step(
+            gradient, state.perturbation_optimiser, state.perturbation
         )
 
         # The multiplier, on the cost of what the policy now does
@@ -241,8 +241,8 @@ class BCQLag:
         return found
 
     @property
-    def _adam(self) -> optax.GradientTransformation:
-        return optax.adam(self.learning_rate)
+    def _adam(self) -> Adam:
+        return Adam(self.learning_rate)
 
 
 COLLAPSED_SPREAD = 0.01

@@ -44,7 +44,7 @@ from ringfence.algorithms.checks import common, one_of, positive
 from ringfence.algorithms.critics import Critics, fresh_critics, smaller_value
 from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.lagrange import LogMultiplier, Multiplier, lagrange_warnings, log_dual_step, pid_step
-from ringfence.algorithms.optimise import adam_step
+from ringfence.algorithms.optimise import Adam
 from ringfence.deploy.actors import mlp_tensors
 from ringfence.networks import CVAE, Gaussian, TanhGaussianActor, polyak, sample_tanh
 
@@ -229,7 +229,7 @@ class BEARLag:
         self, state: State, batch: Batch, key: PRNGKeyArray, loss: Callable[..., tuple[Scalar, Metrics]]
     ) -> tuple[State, Metrics]:
         gradient, seen = jax.grad(loss, has_aux=True)(state.actor, state, batch.observations, key)
-        actor, optimiser = adam_step(self._adam, gradient, state.actor_optimiser, state.actor)
+        actor, optimiser = self._adam.step(gradient, state.actor_optimiser, state.actor)
         target_actor = polyak(state.target_actor, actor, self.tau)
         return replace(state, actor=actor, target_actor=target_actor, actor_optimiser=optimiser), seen
 
@@ -311,5 +311,5 @@ class BEARLag:
         return found
 
     @property
-    def _adam(self) -> optax.GradientTransformation:
-        return optax.adam(self.learning_rate)
+    def _adam(self) -> Adam:
+        return Adam(self.learning_rate)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ringfence.algorithms.critics import Critics, cost_bellman_target
 from ringfence.algorithms.interface import Batch, Metrics, Sample
 from ringfence.algorithms.ood import cvae_loss
-from ringfence.algorithms.optimise import adam_step
+from ringfence.algorithms.optimise import Adam
 from ringfence.networks import CVAE
 
 Scalar = Float[Array, ""]
@@ -43,7 +43,7 @@ def balanced_normal(key: PRNGKeyArray, count: int, dim: int) -> Float[Array, "n 
 
 
 def generator_step(
-    optimiser: optax.GradientTransformation,
+    optimiser: Adam,
     cvae: CVAE,
     optimiser_state: optax.OptState,
     batch: Batch,
@@ -57,7 +57,7 @@ def generator_step(
         return cvae_loss(cvae, batch.observations, batch.actions, key, beta=beta, decoder_std=decoder_std)
 
     value, gradient = jax.value_and_grad(loss)(cvae)
-    moved, optimiser_state = adam_step(optimiser, gradient, optimiser_state, cvae)
+    moved, optimiser_state = optimiser.step(gradient, optimiser_state, cvae)
     return moved, optimiser_state, value
 
 
@@ -105,7 +105,7 @@ def critic_losses(
 
 
 def critic_step(
-    optimiser: optax.GradientTransformation,
+    optimiser: Adam,
     critics: Critics,
     optimiser_state: optax.OptState,
     batch: Batch,
@@ -116,7 +116,7 @@ def critic_step(
     gradient, (reward_loss, cost_loss) = jax.grad(critic_losses, has_aux=True)(
         critics, batch, reward_target, cost_target
     )
-    moved, optimiser_state = adam_step(optimiser, gradient, optimiser_state, critics)
+    moved, optimiser_state = optimiser.step(gradient, optimiser_state, critics)
     return moved, optimiser_state, {"reward_loss": reward_loss, "cost_loss": cost_loss}
 
 

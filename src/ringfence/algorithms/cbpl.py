@@ -28,7 +28,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.checks import common, positive
 from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
-from ringfence.algorithms.optimise import adam_step
+from ringfence.algorithms.optimise import Adam
 from ringfence.deploy.actors import mlp_tensors
 from ringfence.errors import InvalidSetting
 from ringfence.networks import MLP, Critic, polyak
@@ -241,9 +241,9 @@ class CBPL:
             return jnp.mean((value(batch.observations, batch.actions) - target) ** 2)
 
         error, gradient = jax.value_and_grad(loss)(response.value)
-        value, value_optimiser = adam_step(self._adam, gradient, response.value_optimiser, response.value)
+        value, value_optimiser = self._adam.step(gradient, response.value_optimiser, response.value)
         gradient = jax.grad(policy_search_loss)(response.actor, value, batch.observations)
-        actor, actor_optimiser = adam_step(self._adam, gradient, response.actor_optimiser, response.actor)
+        actor, actor_optimiser = self._adam.step(gradient, response.actor_optimiser, response.actor)
         response = replace(
             response,
             value=value,
@@ -263,7 +263,7 @@ class CBPL:
             return jnp.mean((reward - reward_target) ** 2) + jnp.mean((cost - cost_target) ** 2)
 
         error, gradient = jax.value_and_grad(loss)(response.evaluation)
-        evaluation, optimiser = adam_step(self._adam, gradient, response.evaluation_optimiser, response.evaluation)
+        evaluation, optimiser = self._adam.step(gradient, response.evaluation_optimiser, response.evaluation)
         response = replace(
             response,
             evaluation=evaluation,
@@ -325,8 +325,8 @@ class CBPL:
         return []
 
     @property
-    def _adam(self) -> optax.GradientTransformation:
-        return optax.adam(self.learning_rate)
+    def _adam(self) -> Adam:
+        return Adam(self.learning_rate)
 
 
 def best_part(returns: np.ndarray, costs: np.ndarray, limit: Any) -> int:

@@ -27,7 +27,7 @@ from ringfence.algorithms.checks import common, one_of, positive, share
 from ringfence.algorithms.critics import Critics, cost_bellman_target, fresh_critics, smaller_value
 from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.ood import DETECTORS, LatentKL, auroc, is_ood
-from ringfence.algorithms.optimise import adam_step
+from ringfence.algorithms.optimise import Adam
 from ringfence.algorithms.watch import cpq_warnings
 from ringfence.deploy.actors import mlp_tensors
 from ringfence.networks import Critic, TanhGaussianActor, polyak, sample_tanh, tanh_log_prob
@@ -296,7 +296,7 @@ class CPQ:
             return detector.loss(batch.observations, batch.actions, key)
 
         value, gradient = jax.value_and_grad(loss)(state.detector)
-        detector, optimiser = adam_step(self._critic_adam, gradient, state.detector_optimiser, state.detector)
+        detector, optimiser = self._critic_adam.step(gradient, state.detector_optimiser, state.detector)
         return replace(state, detector=detector, detector_optimiser=optimiser), {"detector_loss": value}
 
     def calibrate_detector(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
@@ -341,7 +341,7 @@ class CPQ:
             return cost_loss + reward_loss, (cost_loss, reward_loss, qr, qc, pushed)
 
         gradient, (cost_loss, reward_loss, qr, qc, pushed) = jax.grad(critic_loss, has_aux=True)(state.critics)
-        critics, critic_optimiser = adam_step(self._critic_adam, gradient, state.critic_optimiser, state.critics)
+        critics, critic_optimiser = self._critic_adam.step(gradient, state.critic_optimiser, state.critics)
         alpha = state.alpha
         if self.alpha is None:
             alpha = alpha_step(alpha, pushed, ood.found, ood_limit, self.alpha_rate, self.alpha_over)
@@ -350,7 +350,7 @@ class CPQ:
         gradient, actor_metrics = jax.grad(self.actor_loss, has_aux=True)(
             state.actor, critics, batch, state.limit, actor_key
         )
-        actor, actor_optimiser = adam_step(self._actor_adam, gradient, state.actor_optimiser, state.actor)
+        actor, actor_optimiser = self._actor_adam.step(gradient, state.actor_optimiser, state.actor)
 
         # Lines 14 and 15: the targets
         targets = polyak(state.targets, critics, self.tau)
@@ -434,12 +434,12 @@ class CPQ:
         return cpq_warnings(stage, history)
 
     @property
-    def _critic_adam(self) -> optax.GradientTransformation:
-        return optax.adam(self.learning_rate)
+    def _critic_adam(self) -> Adam:
+        return Adam(self.learning_rate)
 
     @property
-    def _actor_adam(self) -> optax.GradientTransformation:
-        return optax.adam(self.actor_learning_rate)
+    def _actor_adam(self) -> Adam:
+        return Adam(self.actor_learning_rate)
 
     def _unsafe_value(self, state: State) -> Scalar | float | None:
         """What is backed up for an unsafe a'."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from ringfence.algorithms.optimise import adam_step
+from ringfence.algorithms.optimise import Adam
 
 Scalar = Float[Array, ""]
 RISING_LOGS = 10  # so many log lines in a row, by default 1,000 steps each: shorter rises are the ordinary search
@@ -67,7 +67,7 @@ class LogMultiplier(eqx.Module):
     @classmethod
     def create(cls, value: float, rate: float) -> Self:
         log = jnp.log(jnp.asarray(value, jnp.float32))
-        return cls(log, optax.adam(rate).init(log))
+        return cls(log, Adam(rate).init(log))
 
     @property
     def value(self) -> Scalar:
@@ -79,7 +79,7 @@ def log_dual_step(
 ) -> LogMultiplier:
     """One Adam step of log lambda up the gradient of lambda violation, which is lambda violation again; then log
     lambda is kept between -5 and 10 (BEAR, Kumar et al. 2019, and its authors' code)."""
-    log, optimiser = adam_step(optax.adam(rate), -multiplier.value * violation, multiplier.optimiser, multiplier.log)
+    log, optimiser = Adam(rate).step(-multiplier.value * violation, multiplier.optimiser, multiplier.log)
     return replace(multiplier, log=jnp.clip(log, least, greatest), optimiser=optimiser)
 
 

@@ -1,13 +1,10 @@
 """Compiled programs are kept between runs, so that the second run starts at once."""
 
-import hashlib
-import platform
-from pathlib import Path
 from typing import Any
 
 import jax
 
-from ringfence.files import cache_directory
+from ringfence.files import cache_directory, machine_fingerprint
 
 
 def use_compilation_cache() -> None:
@@ -17,11 +14,3 @@ def use_compilation_cache() -> None:
         config.update("jax_compilation_cache_dir", str(cache_directory() / "xla" / machine_fingerprint()))
         # Small programs too: there are dozens of them, and together they take seconds.
         config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-
-
-def machine_fingerprint() -> str:
-    """Programs are compiled for one kind of processor; another must not load them."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return hashlib.sha256(f"{platform.machine()} {platform.processor()} {flags}".encode()).hexdigest()[:12]

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.interface import Method, Metrics, Sample, Spec, State, Update
+from ringfence.randomness import random_key
 from ringfence.training.device import DeviceData
 from ringfence.training.sharding import layout_for
 
@@ -44,7 +45,7 @@ class Programs(NamedTuple):
 def member_key(seed: Int[Array, ""], purpose: int, step: Int[Array, ""] | int = 0) -> PRNGKeyArray:
     """The random key of a member for one purpose at one step: a function of the step, so that a run that is resumed
     draws the same numbers as one that never stopped."""
-    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), purpose), step)
+    return jax.random.fold_in(jax.random.fold_in(random_key(seed), purpose), step)
 
 
 @lru_cache(maxsize=32)
@@ -87,12 +88,19 @@ def compile_programs(method: Method, spec: Spec, stage_index: int, members: int)
         """Updates number `start` to `stop` - 1, adding their metrics to the sums in the carry."""
         data, seeds = constants
 
-        def step(number: Int[Array, ""], carry: tuple[State, Metrics]) -> tuple[State, Metrics]:
-            state, sums = carry
-            state, metrics = over_members(update, (0, 0, None, None))(state, seeds, number, data)
-            return layout.keep_spread((state, jax.tree.map(jnp.add, sums, metrics)))
+        def loop(state: State, sums: Metrics, seeds: Int[Array, "*members"]) -> tuple[State, Metrics]:
+            each = jax.vmap(update, (0, 0, None, None), spmd_axis_name=layout.member_axis) if members > 1 else update
+            keep = layout.keep_spread if members > 1 else layout.keep_copied
 
-        after: tuple[State, Metrics] = jax.lax.fori_loop(start, stop, step, carry)
+            def step(number: Int[Array, ""], carry: tuple[State, Metrics]) -> tuple[State, Metrics]:
+                state, metrics = each(carry[0], seeds, number, data)
+                return keep((state, jax.tree.map(jnp.add, carry[1], metrics)))
+
+            after: tuple[State, Metrics] = jax.lax.fori_loop(start, stop, step, (state, sums))
+            return after
+
+        # The axis of a single member is taken off outside the loop: inside, it would cost copies.
+        after: tuple[State, Metrics] = (loop if members > 1 else over_members(loop, (0, 0, 0)))(*carry, seeds)
         return after
 
     def large_batch(function: Update) -> Callable[..., tuple[State, Metrics]]:
@@ -126,7 +134,7 @@ def zero_sums(method: Method, spec: Spec, stage_index: int, members: int, state:
     update = method.stages(1)[stage_index].update
 
     def one(state: State) -> Metrics:
-        key = jax.random.key(0)
+        key = random_key(0)
         return update(state, data.draw(key, method.batch_size), key)[1]
 
     shapes = jax.eval_shape(one, jax.eval_shape(lambda s: jax.tree.map(lambda x: x[0], s), state))

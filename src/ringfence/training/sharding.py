@@ -41,6 +41,10 @@ class Layout(NamedTuple):
         """The same as `spread`, inside a compiled program."""
         return self._place(jax.lax.with_sharding_constraint, tree, MEMBERS)
 
+    def keep_copied(self, tree: Tree) -> Tree:
+        """The same as `copy`, inside a compiled program."""
+        return self._place(jax.lax.with_sharding_constraint, tree)
+
     def split(self, batch: Batch) -> Batch:
         """Split one member's batch over its devices, inside a compiled program."""
         return self._place(jax.lax.with_sharding_constraint, batch, BATCH)

@@ -1,0 +1,5 @@
+"""Code of our own for CPUs, `mlp.cc`, compiled on the machine it runs on: networks and their optimiser."""
+
+from ringfence.kernels.calls import adam, available, mlp, threefry, usable
+
+__all__ = ["adam", "available", "mlp", "threefry", "usable"]
