@@ -13,6 +13,8 @@ PACKAGES = ("ringfence", "jax", "jaxlib", "equinox", "optax", "numpy")
 
 
 def describe() -> dict[str, Any]:
+    from ringfence import kernels  # not where peers are measured
+
     cpuinfo = Path("/proc/cpuinfo")
     models = [line.split(":")[1].strip() for line in _lines(cpuinfo) if line.startswith("model name")]
     return {
@@ -21,6 +23,7 @@ def describe() -> dict[str, Any]:
         "vector_instructions": _vectors(cpuinfo),
         "system": platform.system(),
         "python": platform.python_version(),
+        "kernels": kernels.available(),
         "versions": {name: version(name) for name in PACKAGES},
         "date": datetime.now(UTC).isoformat(timespec="minutes"),
         "load_average": load_average(),

@@ -7,10 +7,14 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from benchmarks.evaluation import share_of_run
 from benchmarks.flops import matrix_flops
 from benchmarks.report import rounded
+
+from ringfence import kernels
+from ringfence.networks import MLP
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,6 +47,18 @@ def test_a_step_of_cpq_does_the_matrix_work_counted_by_hand():
     passes = 2 + n + 3 + 6 + 6 + 6 + 2
     square = passes * 2 * batch * width**2
     assert square < counted < square * (1 + 2.2 * (11 + 3 + 12) / width)
+
+
+@pytest.mark.skipif(not kernels.available(), reason="no compiler: XLA's own products are used")
+@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("of", [0, 1, (0, 1)])
+def test_a_call_of_the_kernels_counts_as_the_products_it_stands_for(normalise, of):
+    mlp = MLP(14, 3, (64, 32), normalise=normalise, key=jax.random.key(0))
+    x = jnp.ones((128, 14))
+    layers = 2 * 128 * np.array([14 * 64, 64 * 32, 32 * 3])
+    wanted = {0: layers.sum() * 3 - layers[0], 1: layers.sum() * 2, (0, 1): layers.sum() * 3}[of]
+    counted = flops_of(jax.grad(lambda mlp, x: jnp.sum(mlp(x) ** 2), of), mlp, x)
+    assert counted == wanted
 
 
 def test_evaluations_take_their_time_out_of_the_whole():

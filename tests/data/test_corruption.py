@@ -158,6 +158,13 @@ def test_damaged_bytes_of_a_saved_file_are_refused_or_make_no_difference(data, s
         assert_same(dataset, full_dataset())
 
 
+def test_a_parquet_file_of_ours_whose_keys_all_vanished_is_refused():
+    """Two zeros over the list of keys in the footer, found by the test above: what is left is a good Parquet file."""
+    content = saved_bytes(".parquet")
+    place = content.index(b"\x18\tringfence") - 2
+    assert load_bytes(content[:place] + bytes(2) + content[place + 2 :], ".parquet") is None
+
+
 @pytest.mark.parametrize("suffix", [".h5", ".npz", ".parquet"])
 def test_damaged_bytes_do_make_a_difference_somewhere(suffix):
     """The test above would pass on a reader that refuses nothing if damage never mattered."""

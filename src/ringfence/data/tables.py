@@ -19,6 +19,7 @@ from ringfence.errors import EmptyData, UnreadableFile, WrongShape
 
 FLAGS = ("terminations", "truncations")
 NAMES = ("episode", "source")
+FIELD_ID, OUR_FIELD = b"PARQUET:field_id", b"1380337222"
 TRUE_WORDS = ("1", "1.0", "true", "True", "TRUE")
 FALSE_WORDS = ("0", "0.0", "false", "False", "FALSE")
 
@@ -31,6 +32,8 @@ def read_parquet(path: Path, mapping: ColumnMapping) -> RawLog:
         for metadata in (schema.metadata, schema.field(0).metadata):
             if metadata and ENTRY.encode() in metadata:
                 log.header, log.checksum = unpack_entry(metadata[ENTRY.encode()])
+        if log.checksum is None and (schema.field(0).metadata or {}).get(FIELD_ID) == OUR_FIELD:
+            raise UnreadableFile(f"{path} is damaged: ringfence wrote it, but its '{ENTRY}' entry is gone. Restore it")
         for column, names in labels.items():
             for name in names:
                 _require_type(column, name, schema.field(name).type)
@@ -53,9 +56,10 @@ def write_parquet(log: RawLog, path: Path) -> None:
     source_names = log.header["source_names"]
     labels = _standard_labels(log)
     fields = [pa.field(name, _standard_type(column)) for column, names in labels.items() for name in names]
-    # Twice, because nothing guards a Parquet footer: a damaged key must not make the header vanish unnoticed.
+    # Twice, because nothing guards a Parquet footer: a damaged key must not make the header vanish unnoticed. And if all
+    # keys vanish together, the number of the first column, which lies elsewhere, tells that they were there.
     entry = {ENTRY.encode(): pack_entry(log)}
-    schema = pa.schema([fields[0].with_metadata(entry), *fields[1:]], metadata=entry)
+    schema = pa.schema([fields[0].with_metadata({**entry, FIELD_ID: OUR_FIELD}), *fields[1:]], metadata=entry)
     rows = len(log.columns["rewards"])
     # Numbers hardly repeat, so a dictionary pays for the source only. Page checksums let any reader see damage.
     options: dict[str, Any] = {"use_dictionary": ["source"], "write_page_checksum": True, "compression": "zstd"}
