@@ -30,8 +30,8 @@ def keep(measured: dict[str, Any], name: str, function: str, arguments: dict[str
         found = measure(function, arguments, **options)
     except MeasurementFailed as error:
         found = {"failed": str(error)}
-    before = measured.get(name, {}).get("steps_per_cpu_second", 0.0)
-    if name not in measured or found.get("steps_per_cpu_second", 0.0) > before:
+    before = measured.get(name, {}).get("steps_per_second", 0.0)
+    if name not in measured or found.get("steps_per_second", 0.0) > before:
         measured[name] = found
 
 

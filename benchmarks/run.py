@@ -81,8 +81,10 @@ def peak(sizes: Sizes) -> dict[str, Any]:
     }
 
 
-def speed(sizes: Sizes, name: str, cores: tuple[int, ...] = (), **more: Any) -> dict[str, Any]:
-    return measure(STEP, step_arguments(sizes, name, **more), cores=cores)
+def speed(
+    sizes: Sizes, name: str, cores: tuple[int, ...] = (), environment: dict[str, str] | None = None, **more: Any
+) -> dict[str, Any]:
+    return measure(STEP, step_arguments(sizes, name, **more), cores=cores, environment=environment)
 
 
 def step_arguments(sizes: Sizes, name: str, settings: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
@@ -92,6 +94,12 @@ def step_arguments(sizes: Sizes, name: str, settings: dict[str, Any] | None = No
 
 def methods(sizes: Sizes) -> dict[str, Any]:
     return {name: speed(sizes, name) for name in sizes.methods}
+
+
+def without_kernels(sizes: Sizes) -> dict[str, Any]:
+    """CPQ through XLA's own products, as where there is no compiler."""
+    off = {"RINGFENCE_KERNELS": "0"}
+    return {name: speed(sizes, name, environment=off) for name in sizes.methods if name.startswith("cpq")}
 
 
 def one_core(sizes: Sizes) -> dict[str, Any]:
@@ -139,6 +147,7 @@ def large_log(sizes: Sizes) -> dict[str, Any]:
 SECTIONS: dict[str, Callable[[Sizes], dict[str, Any]]] = {
     "peak": peak,
     "methods": methods,
+    "without_kernels": without_kernels,
     "one_core": one_core,
     "population": population,
     "startup": startup,

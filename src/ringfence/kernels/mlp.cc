@@ -136,12 +136,10 @@ __attribute__((noinline)) void tile(Input a, const float* b, ptrdiff_t b_row, in
 using Tile = void (*)(Input, const float*, ptrdiff_t, int, const float*, ptrdiff_t, float*, ptrdiff_t, After,
                       const float*);
 
-template <int vectors, int... counts>
-constexpr std::array<Tile, sizeof...(counts)> tiles(std::integer_sequence<int, counts...>) {
-  return {tile<counts + 1, vectors>...};
-}
-constexpr auto NARROW = tiles<1>(std::make_integer_sequence<int, MR>{});
-constexpr auto WIDE = tiles<2>(std::make_integer_sequence<int, MR>{});
+// Tiles of as many rows as are left, or the next smaller of these numbers
+constexpr int TILE_ROWS[] = {MR, 4, 2, 1};
+template <int vectors>
+constexpr Tile TILES[] = {tile<MR, vectors>, tile<4, vectors>, tile<2, vectors>, tile<1, vectors>};
 
 // Memory of this thread, aligned to cache lines.
 float* scratch(int slot, size_t size) {
@@ -192,7 +190,7 @@ void pack(Input b, int64_t depth, int columns, int width, float* to, ptrdiff_t r
 void multiply_panel(Input a, Input b, const float* start, Output c, int64_t rows, int64_t depth, int columns,
                     After after = After::nothing, const float* gate = nullptr, bool onto = false) {
   const int width = columns <= LANES ? LANES : NR;
-  const auto& tiles = width == NR ? WIDE : NARROW;
+  const auto& tiles = width == NR ? TILES<2> : TILES<1>;
   const bool whole = columns == width && c.column == 1;
   // Where A's rows lie in the first cache, B can come straight from the second. Else it is put together in the first.
   const bool direct = a.column == 1 && b.column == 1 && columns == width;
@@ -205,11 +203,12 @@ void multiply_panel(Input a, Input b, const float* start, Output c, int64_t rows
     const float* right = direct ? b.at(k, 0).data : panel;
     const ptrdiff_t right_row = direct ? b.row : width;
     if (!direct) pack(b.at(k, 0), part, columns, width, panel, width);
-    for (int64_t i = 0; i < rows; i += MR) {
-      const int count = static_cast<int>(std::min<int64_t>(MR, rows - i));
+    for (int64_t i = 0, size = 0; i < rows; i += TILE_ROWS[size]) {
+      while (TILE_ROWS[size] > rows - i) ++size;
+      const int count = TILE_ROWS[size];
       const Output to = c.at(i, 0);
       if (whole) {
-        tiles[count - 1](a.at(i, k), right, right_row, part, k || onto ? to.data : first, k || onto ? to.row : 0, to.data, to.row, now,
+        tiles[size](a.at(i, k), right, right_row, part, k || onto ? to.data : first, k || onto ? to.row : 0, to.data, to.row, now,
                          gate + i * c.row);
         continue;
       }
@@ -220,7 +219,7 @@ void multiply_panel(Input a, Input b, const float* start, Output c, int64_t rows
           edge[r * width + j] = k || onto ? to.data[r * to.row + j * to.column] : first[j];
           if (now == After::gate) open[r * width + j] = gate[(i + r) * c.row + j];
         }
-      tiles[count - 1](a.at(i, k), right, right_row, part, edge, width, edge, width, now, open);
+      tiles[size](a.at(i, k), right, right_row, part, edge, width, edge, width, now, open);
       for (int r = 0; r < count; ++r)
         for (int j = 0; j < columns; ++j) to.data[r * to.row + j * to.column] = edge[r * width + j];
     }
