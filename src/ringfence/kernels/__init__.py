@@ -1,4 +1,4 @@
-"""Code of our own for CPUs, `mlp.cc`, compiled on the machine it runs on: networks and their optimiser."""
+"""Code of our own for CPUs, `kernels.cc`, compiled on the machine it runs on: networks and their optimiser."""
 
 from ringfence.kernels.calls import adam, available, mlp, threefry, usable
 

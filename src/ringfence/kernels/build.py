@@ -1,4 +1,4 @@
-"""Compile `mlp.cc` for this machine's processor, once, and hand it to XLA.
+"""Compile `kernels.cc` for this machine's processor, once, and hand it to XLA.
 
 A compiler is not required: without one (or with RINGFENCE_KERNELS=0, or on a GPU, or over several devices) XLA's own
 products do the work. The result lies in ringfence's cache directory, under a name that tells the source, the compiler and
@@ -18,7 +18,7 @@ import jax
 
 from ringfence.files import atomic_write, cache_directory, machine_fingerprint
 
-SOURCE = Path(__file__).with_name("mlp.cc")
+SOURCE = Path(__file__).with_name("kernels.cc")
 OPTIONS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-w")
 CALLS = ("forward", "backward", "adam", "threefry")
 LONGEST_BUILD = 120.0  # seconds
@@ -44,7 +44,9 @@ def library_name() -> str | None:
 def build() -> Path:
     """The compiled library, from the cache if it is there."""
     compiler = shlex.split(os.environ.get("CXX", "")) or ["c++"]
-    described = f"{SOURCE.read_text(encoding='utf-8')} {compiler} {OPTIONS} {jax.__version__} {machine_fingerprint()}"
+    parts = [SOURCE, *sorted(SOURCE.parent.glob("*.h"))]
+    source = "".join(part.read_text(encoding="utf-8") for part in parts)
+    described = f"{source} {compiler} {OPTIONS} {jax.__version__} {machine_fingerprint()}"
     target = cache_directory() / f"kernels-{hashlib.sha256(described.encode()).hexdigest()[:12]}.so"
     if not target.exists():
         with atomic_write(target) as temporary:

@@ -1,4 +1,4 @@
-"""The calls into `mlp.cc`. Networks give what `ringfence.networks.MLP.plain` gives, up to the order in which floats are
+"""The calls into `kernels.cc`. Networks give what `ringfence.networks.MLP.plain` gives, up to the order in which floats are
 added; the optimiser what optax gives; random words are the very same."""
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ def call(
     in_place: Mapping[int, int] | None = None,
     **attributes: Any,
 ) -> list[Array]:
-    """Call a function of `mlp.cc`, whose results are of its first argument's kind; `in_place` says which argument's
+    """Call a function of `kernels.cc`, whose results are of its first argument's kind; `in_place` says which argument's
     memory a result takes over."""
     struct: Any = jax.ShapeDtypeStruct
     results = [struct(shape, arguments[0].dtype) for shape in shapes]

@@ -1,0 +1,43 @@
+// LayerNorm, of which nothing is learned.
+
+#pragma once
+
+#include <cmath>
+
+#include "vectors.h"
+
+namespace {
+
+// In place: x becomes ReLU(LayerNorm(x)). LayerNorm's own output and scale are written where asked.
+void normalise_rows(float* x, float* normalised, float* scales, int64_t rows, int64_t width) {
+  for (int64_t i = 0; i < rows; ++i, x += width) {
+    const float mean = sum_over(width, [&](int64_t j, auto kind) { return get(x, j, kind); }) / width;
+    const float variance = sum_over(width, [&](int64_t j, auto kind) {
+                             const auto centred = get(x, j, kind) - mean;
+                             return centred * centred;
+                           }) / width;
+    const float scale = 1.0f / std::sqrt(variance + 1e-5f);
+    float* out = normalised ? normalised + i * width : x;
+    for_each(width, [&](int64_t j, auto kind) {
+      const auto value = (get(x, j, kind) - mean) * scale;
+      put(out, j, value);
+      put(x, j, positive(value));
+    });
+    if (scales) scales[i] = scale;
+  }
+}
+
+// In place: the gradient at LayerNorm's output becomes the one at its input.
+void normalise_rows_backward(float* g, const float* normalised, const float* scales, int64_t rows, int64_t width) {
+  for (int64_t i = 0; i < rows; ++i, g += width, normalised += width) {
+    const float mean = sum_over(width, [&](int64_t j, auto kind) { return get(g, j, kind); }) / width;
+    const float along = sum_over(width, [&](int64_t j, auto kind) {
+                          return get(g, j, kind) * get(normalised, j, kind);
+                        }) / width;
+    for_each(width, [&](int64_t j, auto kind) {
+      put(g, j, (get(g, j, kind) - mean - get(normalised, j, kind) * along) * scales[i]);
+    });
+  }
+}
+
+}  // namespace

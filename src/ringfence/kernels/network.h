@@ -1,0 +1,226 @@
+// Networks of linear layers with ReLU between them, and LayerNorm before each ReLU if asked.
+
+#pragma once
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "calls.h"
+#include "layernorm.h"
+#include "products.h"
+
+namespace {
+
+constexpr int64_t STRIP = 2 * MR;  // rows whose hidden layers stay in the first cache together
+constexpr int64_t CHUNK = 256;     // rows that one core takes through a network at once, at most
+
+// Rows of a batch in parts of about equal size: one a thread, or more if it is large.
+struct Parts {
+  Parts(int64_t rows, int64_t threads)
+      : rows(rows), count(std::max<int64_t>({1, std::min(threads, rows / (2 * MR)), (rows + CHUNK - 1) / CHUNK})) {}
+  int64_t begin(int64_t part) const { return rows * part / count; }
+  int64_t size(int64_t part) const { return begin(part + 1) - begin(part); }
+  int64_t rows, count;
+};
+
+struct Hidden {  // what is kept of a hidden layer
+  Tensor output, normalised, scales;
+};
+
+// Arguments: x, then weight and bias of each layer. Results: y; then, if they are kept, the output of each hidden layer,
+// and with LayerNorm its normalised values and scales.
+ffi::Error forward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::RemainingRets results, bool normalise) {
+  Arguments in(arguments);
+  Results out(results);
+  const Tensor x = in.matrix(), y = out.matrix();
+  std::vector<std::pair<Tensor, Tensor>> layers;
+  while (in.more()) {
+    const Tensor weight = in.matrix();
+    layers.emplace_back(weight, in.vector());
+  }
+  std::vector<Hidden> kept;
+  while (out.more()) {
+    Hidden hidden{out.matrix(), {}, {}};
+    if (normalise) hidden.normalised = out.matrix(), hidden.scales = out.vector();
+    kept.push_back(hidden);
+  }
+  int64_t widest = 0, strip = STRIP;
+  for (size_t l = 0; l + 1 < layers.size(); ++l) {
+    widest = std::max(widest, layers[l].first.columns);
+    if (layers[l].first.columns % NR != 0) strip = CHUNK;  // an incomplete panel is put together once for all rows
+  }
+
+  const Parts parts(x.rows, pool.num_threads());
+  for_all(pool, x.networks * parts.count, [&](int64_t task) {
+    const int64_t network = task / parts.count, begin = parts.begin(task % parts.count);
+    const int64_t rows = parts.size(task % parts.count);
+    const size_t hidden = layers.size() - 1;
+    // Some rows at a time through the hidden layers, so that they stay in the first cache
+    const float* last_hidden = x.of(network) + begin * x.columns;
+    for (int64_t from = 0; from < rows; from += strip) {
+      const int64_t count = std::min(strip, rows - from);
+      const float* input = x.of(network) + (begin + from) * x.columns;
+      for (size_t l = 0; l < hidden; ++l) {
+        const auto& [weight, bias] = layers[l];
+        const int64_t width = weight.columns;
+        float* output;
+        if (!kept.empty()) {
+          output = kept[l].output.of(network) + (begin + from) * width;
+        } else if (l + 1 == hidden) {
+          output = scratch(1, CHUNK * width) + from * width;
+        } else {
+          output = scratch(2 + l % 2, strip * widest);
+        }
+        multiply({input, weight.rows, 1}, {weight.of(network), width, 1}, bias.of(network), {output, width, 1}, count,
+                 weight.rows, width, normalise ? After::nothing : After::relu);
+        if (normalise) {
+          const bool keep = !kept.empty();
+          normalise_rows(output, keep ? kept[l].normalised.of(network) + (begin + from) * width : nullptr,
+                         keep ? kept[l].scales.of(network) + begin + from : nullptr, count, width);
+        }
+        input = output;
+        if (from == 0) last_hidden = output;
+      }
+    }
+    const auto& [weight, bias] = layers[hidden];
+    float* output = y.of(network) + begin * weight.columns;
+    if (weight.columns == 1) {
+      dot_rows(last_hidden, weight.of(network), *bias.of(network), output, rows, weight.rows);
+    } else {
+      multiply({last_hidden, weight.rows, 1}, {weight.of(network), weight.columns, 1}, bias.of(network),
+               {output, weight.columns, 1}, rows, weight.rows, weight.columns);
+    }
+  });
+  return ffi::Error::Success();
+}
+
+// One layer on the way back
+struct Step {
+  Tensor weight, input;
+  Hidden hidden;  // the layer before; its output is the input
+  Tensor weight_gradient, bias_gradient;
+  int64_t partial;  // where these two lie in the memory of another thread than the first
+  int64_t turned;   // where the turned weight lies
+  int64_t signal;   // where the gradient at the input lies, before LayerNorm and ReLU
+};
+
+// weight_gradient = input^T signal, bias_gradient = sums of the signal's columns, or added to what is there
+void weight_gradients(const float* input, int64_t inputs, const float* signal, int64_t outputs, int64_t rows,
+                      float* weight_gradient, float* bias_gradient, bool onto) {
+  if (outputs < LANES) {  // the transpose of a product with few columns has few rows, which may be any number
+    for (int64_t j = 0; j < inputs; j += NR)
+      multiply_panel({signal, 1, outputs}, {input + j, inputs, 1}, nullptr, {weight_gradient + j * outputs, 1, outputs},
+                     outputs, rows, static_cast<int>(std::min<int64_t>(NR, inputs - j)), After::nothing, nullptr, onto);
+  } else {
+    for (int64_t j = 0; j < outputs; j += NR)
+      multiply_panel({input, 1, inputs}, {signal + j, outputs, 1}, nullptr, {weight_gradient + j, outputs, 1}, inputs,
+                     rows, static_cast<int>(std::min<int64_t>(NR, outputs - j)), After::nothing, nullptr, onto);
+  }
+  if (!onto) std::fill(bias_gradient, bias_gradient + outputs, 0.0f);
+  for (int64_t i = 0; i < rows; ++i, signal += outputs)
+    for_each(outputs, [&](int64_t j, auto kind) {
+      put(bias_gradient, j, get(bias_gradient, j, kind) + get(signal, j, kind));
+    });
+}
+
+// Arguments: the gradient at y; then for each layer, the last first: weight, input and, with LayerNorm before the input,
+// its normalised values and scales. Results: the gradient at x, if it is wanted; then those of each layer's weight and
+// bias, the last first, if they are.
+//
+// Each thread has its own rows, whose signals stay in its cache until the weights' gradients have them; what the threads
+// found is added up in the end.
+ffi::Error backward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::RemainingRets results, bool normalise,
+                    bool wants_input, bool wants_weights) {
+  Arguments in(arguments);
+  Results out(results);
+  const Tensor gradient = in.matrix();
+  const Tensor x_gradient = wants_input ? out.matrix() : Tensor{};
+  std::vector<Step> steps;
+  int64_t partial_size = 0, turned_size = 0, signal_size = 0, strip = STRIP;
+  while (in.more()) {
+    Step step{in.matrix(), in.matrix(), {}, {}, {}, partial_size, turned_size, signal_size};
+    const bool first = !in.more();
+    if (normalise && in.more()) step.hidden.normalised = in.matrix(), step.hidden.scales = in.vector();
+    if (wants_weights) step.weight_gradient = out.matrix(), step.bias_gradient = out.vector();
+    partial_size += (step.weight.rows + 1) * step.weight.columns;
+    turned_size += step.weight.rows * step.weight.columns;
+    signal_size += CHUNK * step.weight.rows;
+    if (!first && step.weight.rows % NR != 0) strip = CHUNK;
+    steps.push_back(step);
+  }
+  const int64_t networks = gradient.networks, threads = pool.num_threads();
+  // Several ranges for each thread where there is enough to do: a thread may come late.
+  const int64_t ranges =
+      threads == 1 || networks >= 4 * threads ? 1 : std::clamp<int64_t>(gradient.rows / 128, 1, 4 * threads);
+  float* partials = wants_weights ? scratch(5, networks * (ranges - 1) * partial_size) : nullptr;
+
+  for_all(pool, networks * ranges, [&](int64_t task) {
+    const int64_t network = task / ranges, range = task % ranges;
+    const int64_t begin = gradient.rows * range / ranges, end = gradient.rows * (range + 1) / ranges;
+    float *turned = scratch(4, turned_size), *signals = scratch(1, signal_size);
+    const size_t backs = steps.size() - (wants_input ? 0 : 1);  // layers whose input has a gradient
+    for (size_t l = 0; l < backs; ++l) {
+      const Tensor& weight = steps[l].weight;
+      for (int64_t j = 0; j < weight.rows; j += NR) {
+        const int columns = static_cast<int>(std::min<int64_t>(NR, weight.rows - j));
+        pack({weight.of(network) + j * weight.columns, 1, weight.columns}, weight.columns, columns, columns,
+             turned + steps[l].turned + j, weight.rows);
+      }
+    }
+    for (int64_t chunk = begin; chunk < end; chunk += CHUNK) {
+      const int64_t rows = std::min(CHUNK, end - chunk);
+      const float* top = gradient.of(network) + chunk * gradient.columns;
+      for (int64_t from = 0; from < rows; from += strip) {
+        const int64_t count = std::min(strip, rows - from);
+        const float* above = top + from * gradient.columns;
+        for (size_t l = 0; l < backs; ++l) {
+          const Step& step = steps[l];
+          const int64_t width = step.weight.rows, first = (chunk + from) * width;
+          const bool at_x = l + 1 == steps.size();
+          float* below = at_x ? x_gradient.of(network) + first : signals + step.signal + from * width;
+          multiply({above, step.weight.columns, 1}, {turned + step.turned, width, 1}, nullptr, {below, width, 1}, count,
+                   step.weight.columns, width, at_x ? After::nothing : After::gate, step.input.of(network) + first);
+          if (normalise && !at_x)
+            normalise_rows_backward(below, step.hidden.normalised.of(network) + first,
+                                    step.hidden.scales.of(network) + chunk + from, count, width);
+          above = below;
+        }
+      }
+      for (size_t l = 0; wants_weights && l < steps.size(); ++l) {
+        const Step& step = steps[l];
+        const int64_t inputs = step.weight.rows, outputs = step.weight.columns;
+        float* own = partials + (network * (ranges - 1) + range - 1) * partial_size + step.partial;
+        weight_gradients(step.input.of(network) + chunk * inputs, inputs, l ? signals + steps[l - 1].signal : top,
+                         outputs, rows, range ? own : step.weight_gradient.of(network),
+                         range ? own + inputs * outputs : step.bias_gradient.of(network), chunk > begin);
+      }
+    }
+  });
+  if (!wants_weights || ranges == 1) return ffi::Error::Success();
+
+  struct Piece {
+    float* to;
+    const float* from;
+    int64_t size;
+  };
+  std::vector<Piece> pieces;
+  for (int64_t network = 0; network < networks; ++network)
+    for (const Step& step : steps) {
+      const float* from = partials + network * (ranges - 1) * partial_size + step.partial;
+      const int64_t size = step.weight.rows * step.weight.columns;
+      for (int64_t i = 0; i < size; i += PIECE)
+        pieces.push_back({step.weight_gradient.of(network) + i, from + i, std::min(PIECE, size - i)});
+      pieces.push_back({step.bias_gradient.of(network), from + size, step.weight.columns});
+    }
+  for_all(pool, static_cast<int64_t>(pieces.size()), [&](int64_t task) {
+    const auto& [to, from, size] = pieces[task];
+    for (int64_t range = 1; range < ranges; ++range)
+      for_each(size, [&](int64_t j, auto kind) {
+        put(to, j, get(to, j, kind) + get(from + (range - 1) * partial_size, j, kind));
+      });
+  });
+  return ffi::Error::Success();
+}
+
+}  // namespace

@@ -1,0 +1,186 @@
+// Matrix products of a few hundred rows.
+//
+// A tile of a product is MR rows by one or two vectors of columns: as many sums as the registers hold.
+
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "vectors.h"
+
+namespace {
+
+constexpr int MR = LANES == 16 ? 12 : LANES == 8 ? 6 : 8;
+constexpr int NR = 2 * LANES;  // columns of a wide panel
+constexpr int DEPTH = 256;     // a panel of this depth fits into the first cache
+
+// A matrix in memory: element (i, j) lies at data[i * row + j * column].
+template <typename Float>
+struct Matrix {
+  Float* data;
+  ptrdiff_t row, column;
+
+  Matrix at(ptrdiff_t i, ptrdiff_t j) const { return {data + i * row + j * column, row, column}; }
+};
+using Input = Matrix<const float>;
+using Output = Matrix<float>;
+
+enum class After { nothing, relu, gate };  // what happens to a sum when it is complete
+
+// One tile of C = start + A B: `rows` rows and `vectors` vectors of columns. `start` has a row for each of C's,
+// `start_row` apart, or one for all of them (0).
+template <int rows, int vectors>
+__attribute__((noinline)) void tile(Input a, const float* b, ptrdiff_t b_row, int depth, const float* start,
+                                    ptrdiff_t start_row, float* c, ptrdiff_t c_row, After after, const float* gate) {
+  Vec sums[rows][vectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; ++v) sums[i][v] = load(start + i * start_row + v * LANES);
+  // Three rows to a pointer: the others are reached by one index register.
+  constexpr int pointers = (rows + 2) / 3;
+  const float* left[pointers];
+#pragma GCC unroll 8
+  for (int p = 0; p < pointers; ++p) left[p] = a.data + 3 * p * a.row;
+  for (int k = 0; k < depth; ++k, b += b_row) {
+    Vec right[vectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; ++v) right[v] = load(b + v * LANES);
+    __builtin_prefetch(b + NR, 0, 2);
+    __builtin_prefetch(b + NR + LANES, 0, 2);
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; ++i) {
+      const Vec factor = all(left[i / 3][i % 3 * a.row]);
+#pragma GCC unroll 2
+      for (int v = 0; v < vectors; ++v) sums[i][v] += factor * right[v];
+    }
+#pragma GCC unroll 8
+    for (int p = 0; p < pointers; ++p) left[p] += a.column;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; ++v) {
+      Vec value = sums[i][v];
+      if (after == After::relu) value = where_positive(value, value);
+      if (after == After::gate) value = where_positive(load(gate + i * c_row + v * LANES), value);
+      store(c + i * c_row + v * LANES, value);
+    }
+}
+
+using Tile = void (*)(Input, const float*, ptrdiff_t, int, const float*, ptrdiff_t, float*, ptrdiff_t, After,
+                      const float*);
+
+// Tiles of as many rows as are left, or the next smaller of these numbers
+constexpr int TILE_ROWS[] = {MR, 4, 2, 1};
+template <int vectors>
+constexpr Tile TILES[] = {tile<MR, vectors>, tile<4, vectors>, tile<2, vectors>, tile<1, vectors>};
+
+// Memory of this thread, aligned to cache lines.
+float* scratch(int slot, size_t size) {
+  thread_local std::array<std::vector<float>, 6> slots;
+  std::vector<float>& memory = slots[slot];
+  if (memory.size() < size + LANES) memory.resize(size + LANES);
+  const uintptr_t address = reinterpret_cast<uintptr_t>(memory.data());
+  return memory.data() + (-address % 64) / sizeof(float);
+}
+
+// A square block of LANES by LANES. Each round puts rows i and i + LANES / 2 together, element by element; after
+// log2(LANES) rounds rows have become columns.
+void transpose(const float* from, ptrdiff_t from_row, float* to, ptrdiff_t to_row) {
+  Vec block[LANES], next[LANES];
+#pragma GCC unroll 16
+  for (int i = 0; i < LANES; ++i) block[i] = load(from + i * from_row);
+#pragma GCC unroll 4
+  for (int round = LANES; round > 1; round /= 2) {
+#pragma GCC unroll 8
+    for (int i = 0; i < LANES / 2; ++i) {
+      next[2 * i] = interleave<0>(block[i], block[i + LANES / 2]);
+      next[2 * i + 1] = interleave<1>(block[i], block[i + LANES / 2]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; ++i) block[i] = next[i];
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < LANES; ++i) store(to + i * to_row, block[i]);
+}
+
+// `columns` columns of B into rows that lie `row` apart. A row has room for `width`; what is left of it becomes 0.
+void pack(Input b, int64_t depth, int columns, int width, float* to, ptrdiff_t row) {
+  const bool whole = columns == width && width % LANES == 0;
+  int64_t k = 0;
+  if (whole && b.column == 1) {
+    for (; k < depth; ++k)
+      for (int j = 0; j < width; j += LANES) store(to + k * row + j, load(b.data + k * b.row + j));
+  } else if (whole && b.row == 1) {
+    for (; k + LANES <= depth; k += LANES)
+      for (int j = 0; j < width; j += LANES) transpose(b.data + k + j * b.column, b.column, to + k * row + j, row);
+  }
+  for (; k < depth; ++k)
+    for (int j = 0; j < width; ++j) to[k * row + j] = j < columns ? b.data[k * b.row + j * b.column] : 0.0f;
+}
+
+// C = start + A B for some columns (a panel's width at most) and any number of rows. `start` is a row, or null for 0;
+// `onto` adds to what C has.
+void multiply_panel(Input a, Input b, const float* start, Output c, int64_t rows, int64_t depth, int columns,
+                    After after = After::nothing, const float* gate = nullptr, bool onto = false) {
+  const int width = columns <= LANES ? LANES : NR;
+  const auto& tiles = width == NR ? TILES<2> : TILES<1>;
+  const bool whole = columns == width && c.column == 1;
+  // Where A's rows lie in the first cache, B can come straight from the second. Else it is put together in the first.
+  const bool direct = a.column == 1 && b.column == 1 && columns == width;
+  float* panel = scratch(0, DEPTH * NR);
+  float first[NR] = {};
+  if (start) std::memcpy(first, start, columns * sizeof(float));
+  for (int64_t k = 0; k == 0 || k < depth; k += DEPTH) {
+    const int part = static_cast<int>(std::min<int64_t>(DEPTH, depth - k));
+    const After now = k + part == depth ? after : After::nothing;
+    const float* right = direct ? b.at(k, 0).data : panel;
+    const ptrdiff_t right_row = direct ? b.row : width;
+    if (!direct) pack(b.at(k, 0), part, columns, width, panel, width);
+    for (int64_t i = 0, size = 0; i < rows; i += TILE_ROWS[size]) {
+      while (TILE_ROWS[size] > rows - i) ++size;
+      const int count = TILE_ROWS[size];
+      const Output to = c.at(i, 0);
+      if (whole) {
+        tiles[size](a.at(i, k), right, right_row, part, k || onto ? to.data : first, k || onto ? to.row : 0, to.data, to.row, now,
+                         gate + i * c.row);
+        continue;
+      }
+      // By way of a whole tile
+      float edge[MR * NR] = {}, open[MR * NR] = {};
+      for (int r = 0; r < count; ++r)
+        for (int j = 0; j < columns; ++j) {
+          edge[r * width + j] = k || onto ? to.data[r * to.row + j * to.column] : first[j];
+          if (now == After::gate) open[r * width + j] = gate[(i + r) * c.row + j];
+        }
+      tiles[size](a.at(i, k), right, right_row, part, edge, width, edge, width, now, open);
+      for (int r = 0; r < count; ++r)
+        for (int j = 0; j < columns; ++j) to.data[r * to.row + j * to.column] = edge[r * width + j];
+    }
+  }
+}
+
+void multiply(Input a, Input b, const float* start, Output c, int64_t rows, int64_t depth, int64_t columns,
+              After after = After::nothing, const float* gate = nullptr) {
+  for (int64_t j = 0; j < columns; j += NR)
+    multiply_panel(a, b.at(0, j), start ? start + j : nullptr, c.at(0, j), rows, depth,
+                   static_cast<int>(std::min<int64_t>(NR, columns - j)), after, gate ? gate + j : nullptr);
+}
+
+// y = x w + b for one output: a critic's last layer
+void dot_rows(const float* x, const float* w, float b, float* y, int64_t rows, int64_t inputs) {
+  for (int64_t i = 0; i < rows; ++i, x += inputs) {
+    Vec total{};
+    int64_t k = 0;
+    for (; k + LANES <= inputs; k += LANES) total += load(x + k) * load(w + k);
+    float rest = b;
+    for (; k < inputs; ++k) rest += x[k] * w[k];
+    y[i] = sum(total) + rest;
+  }
+}
+
+}  // namespace

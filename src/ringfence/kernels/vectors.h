@@ -1,0 +1,76 @@
+// As many numbers as one instruction takes.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int LANES = 16;
+#elif defined(__AVX__)
+constexpr int LANES = 8;
+#else
+constexpr int LANES = 4;
+#endif
+
+typedef float Vec __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float)), may_alias));
+
+inline Vec load(const float* from) { return *reinterpret_cast<const Vec*>(from); }
+inline void store(float* to, Vec value) { *reinterpret_cast<Vec*>(to) = value; }
+inline Vec all(float value) { return value - Vec{}; }
+inline Vec where_positive(Vec condition, Vec value) { return condition > Vec{} ? value : Vec{}; }
+
+// a and b by turns, beginning with their first halves or with their second
+template <int half, int... i>
+inline Vec interleave(Vec a, Vec b, std::integer_sequence<int, i...>) {
+  return __builtin_shufflevector(a, b, (i % 2 * LANES + i / 2 + half * LANES / 2)...);
+}
+template <int half>
+inline Vec interleave(Vec a, Vec b) {
+  return interleave<half>(a, b, std::make_integer_sequence<int, LANES>{});
+}
+
+template <int step, int... i>
+inline Vec rotate(Vec value, std::integer_sequence<int, i...>) {
+  return __builtin_shufflevector(value, value, ((i + step) % LANES)...);
+}
+template <int step = LANES / 2>
+inline float sum(Vec value) {
+  if constexpr (step == 0) {
+    return value[0];
+  } else {
+    return sum<step / 2>(value + rotate<step>(value, std::make_integer_sequence<int, LANES>{}));
+  }
+}
+
+// The same words for a vector and for one number: a loop over a row ends with single ones.
+
+template <typename Function>
+inline float sum_over(int64_t width, Function term) {
+  Vec total{};
+  int64_t j = 0;
+  for (; j + LANES <= width; j += LANES) total += term(j, Vec{});
+  float rest = 0.0f;
+  for (; j < width; ++j) rest += term(j, 0.0f);
+  return sum(total) + rest;
+}
+
+inline Vec get(const float* from, int64_t j, Vec) { return load(from + j); }
+inline float get(const float* from, int64_t j, float) { return from[j]; }
+
+template <typename Function>
+inline void for_each(int64_t width, Function run) {
+  int64_t j = 0;
+  for (; j + LANES <= width; j += LANES) run(j, Vec{});
+  for (; j < width; ++j) run(j, 0.0f);
+}
+
+inline void put(float* to, int64_t j, Vec value) { store(to + j, value); }
+inline void put(float* to, int64_t j, float value) { to[j] = value; }
+inline Vec positive(Vec value) { return where_positive(value, value); }
+inline float positive(float value) { return value > 0.0f ? value : 0.0f; }
+
+}  // namespace
