@@ -156,6 +156,10 @@ def add_train(verbs: Any) -> None:
 
 
 def train(options: argparse.Namespace) -> int:
+    from ringfence.kernels import build
+
+    build.start()  # while the rest is imported and the log is read
+
     from rich.console import Console
 
     from ringfence import api

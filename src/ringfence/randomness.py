@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.extend.random import define_prng_impl
 from jaxtyping import Array, Int, PRNGKeyArray, UInt32
 
-from ringfence import kernels
+from ringfence.kernels import calls as kernels
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA

@@ -13,7 +13,7 @@ from benchmarks.evaluation import share_of_run
 from benchmarks.flops import matrix_flops
 from benchmarks.report import rounded
 
-from ringfence import kernels
+from ringfence.kernels import calls as kernels
 from ringfence.networks import MLP
 
 ROOT = Path(__file__).parents[2]

@@ -8,9 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from ringfence import kernels
 from ringfence.algorithms.optimise import Adam
-from ringfence.kernels import build
+from ringfence.kernels import calls as kernels
 from ringfence.networks import MLP
 from ringfence.randomness import counters, random_key, threefry
 
@@ -218,12 +217,12 @@ def test_without_a_compiler_that_works_there_are_no_kernels(
     """None at all, one that fails, and one that says it succeeded and wrote nothing."""
     monkeypatch.setenv("CXX", compiler)
     monkeypatch.setenv("RINGFENCE_CACHE", str(tmp_path))
-    assert build.library_name.__wrapped__() is None
+    assert kernels.library_name.__wrapped__() is None
 
 
 def test_kernels_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RINGFENCE_KERNELS", "0")
-    assert build.library_name.__wrapped__() is None
+    assert kernels.library_name.__wrapped__() is None
 
 
 @needs_kernels

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from ringfence import kernels
+from ringfence.kernels import calls as kernels
 
 Params = TypeVar("Params")
 DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8  # the paper's, and everybody's

@@ -1,5 +1,4 @@
-"""Code of our own for CPUs, `kernels.cc`, compiled on the machine it runs on: networks and their optimiser."""
+"""Code of our own for CPUs, compiled on the machine it runs on: networks, their optimiser and random words.
 
-from ringfence.kernels.calls import adam, available, mlp, threefry, usable
-
-__all__ = ["adam", "available", "mlp", "threefry", "usable"]
+`calls` is what the rest of ringfence uses; `build` makes the library behind it.
+"""

@@ -1,8 +1,9 @@
 """The calls into `kernels.cc`. Networks give what `ringfence.networks.MLP.plain` gives, up to the order in which floats are
 added; the optimiser what optax gives; random words are the very same."""
 
+import ctypes
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import jax
@@ -11,13 +12,31 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float, UInt32
 
-from ringfence.kernels.build import library_name
+from ringfence.kernels.build import build
 
+NAMES = ("forward", "backward", "adam", "threefry")
 # Up to so many rows, hidden layers are kept even where no gradient follows: XLA can then merge the call with that of a
 # gradient at the same inputs.
 MOST_KEPT = 1024
 Tree = TypeVar("Tree")
 Layers = tuple[tuple[Array, Array], ...]  # weight and bias of each
+
+
+@cache
+def library_name() -> str | None:
+    """The prefix of the calls' names in XLA once they are there, or None if they cannot be had."""
+    path = build()
+    if path is None:
+        return None
+    ffi: Any = jax.ffi
+    try:
+        library = ctypes.CDLL(str(path))
+        functions = {name: getattr(library, f"ringfence_{name}") for name in NAMES}
+    except (OSError, AttributeError):
+        return None  # not a library, or not this one
+    for name, function in functions.items():
+        ffi.register_ffi_target(f"{path.stem}.{name}", ffi.pycapsule(function), platform="cpu")
+    return path.stem
 
 
 def available() -> bool:
