@@ -59,6 +59,21 @@ def best_seconds(call: Callable[[], object], seconds: float) -> Seconds:
     return Seconds(min(t.wall for t in taken), min(t.cpu for t in taken))
 
 
+def quick_peak(size: int = 2048) -> "Callable[[], float]":
+    """A function that gives the GFLOP/s of a large product just now, through XLA or NumPy's BLAS, whichever is faster."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    multiply = jax.jit(lambda a: a @ a)
+    host = np.random.default_rng(0).normal(size=(size, size)).astype(np.float32)
+    device = jnp.asarray(host)
+    calls = (lambda: multiply(device).block_until_ready(), lambda: host @ host)
+    for call in calls:
+        call()
+    return lambda: 2e-9 * size**3 / min(timed(call).wall for call in calls * 2)
+
+
 def matmul_peak(sizes: tuple[int, ...] = (256, 512, 1024, 2048), seconds: float = 1.0) -> dict[str, Any]:
     """The most GFLOP/s that float32 products of square matrices reach, through XLA or NumPy's BLAS, at any size."""
     import jax

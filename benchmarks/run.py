@@ -88,7 +88,7 @@ def speed(
 
 
 def step_arguments(sizes: Sizes, name: str, settings: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    timing = {"windows": sizes.windows, "seconds": sizes.seconds}
+    timing = {"windows": sizes.windows, "seconds": sizes.seconds, "peak_size": sizes.matmul[-1]}
     return {"name": name, "settings": {**sizes.settings, **(settings or {})}, **timing, **more}
 
 

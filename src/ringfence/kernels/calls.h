@@ -17,22 +17,24 @@ namespace ffi = xla::ffi;
 
 constexpr int64_t PIECE = 8192;  // numbers that a core takes at once where they are only added or the like
 
-// Runs `task` for 0 to count - 1 on this thread and on those of XLA's that are free. None of them is waited for before it
-// has begun, so calls that run at the same time share the threads without harm.
-void for_all(ffi::ThreadPool& pool, int64_t count, const std::function<void(int64_t)>& task) {
+constexpr int64_t WORTH_A_THREAD = 4'000'000;  // operations: to wake one takes as long as some millions
+
+// Runs `task` for 0 to count - 1, `work` operations in all, on this thread and on those of XLA's that are free. None of them
+// is waited for before it has begun, so calls that run at the same time share the threads without harm.
+void for_all(ffi::ThreadPool& pool, int64_t count, int64_t work, const std::function<void(int64_t)>& task) {
   struct Shared {
     std::atomic<int64_t> next{0}, done{0};
   };
   auto shared = std::make_shared<Shared>();
-  auto work = [shared, count, &task] {
+  auto take_part = [shared, count, &task] {
     for (int64_t i; (i = shared->next.fetch_add(1)) < count;) {
       task(i);
       shared->done.fetch_add(1, std::memory_order_release);
     }
   };
-  const int64_t helpers = std::min<int64_t>(pool.num_threads(), count) - 1;
-  for (int64_t i = 0; i < helpers; ++i) pool.Schedule(std::function<void()>(work));
-  work();
+  const int64_t helpers = std::min<int64_t>({pool.num_threads(), count, 1 + work / WORTH_A_THREAD}) - 1;
+  for (int64_t i = 0; i < helpers; ++i) pool.Schedule(std::function<void()>(take_part));
+  take_part();
   for (int spins = 0; shared->done.load(std::memory_order_acquire) < count; ++spins)
     if (spins > 1000) std::this_thread::yield();
 }

@@ -45,14 +45,15 @@ ffi::Error forward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rema
     if (normalise) hidden.normalised = out.matrix(), hidden.scales = out.vector();
     kept.push_back(hidden);
   }
-  int64_t widest = 0, strip = STRIP;
+  int64_t widest = 0, strip = STRIP, work = 0;
+  for (const auto& layer : layers) work += 2 * x.rows * x.networks * layer.first.rows * layer.first.columns;
   for (size_t l = 0; l + 1 < layers.size(); ++l) {
     widest = std::max(widest, layers[l].first.columns);
     if (layers[l].first.columns % NR != 0) strip = CHUNK;  // an incomplete panel is put together once for all rows
   }
 
   const Parts parts(x.rows, pool.num_threads());
-  for_all(pool, x.networks * parts.count, [&](int64_t task) {
+  for_all(pool, x.networks * parts.count, work, [&](int64_t task) {
     const int64_t network = task / parts.count, begin = parts.begin(task % parts.count);
     const int64_t rows = parts.size(task % parts.count);
     const size_t hidden = layers.size() - 1;
@@ -155,7 +156,7 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rem
       threads == 1 || networks >= 4 * threads ? 1 : std::clamp<int64_t>(gradient.rows / 128, 1, 4 * threads);
   float* partials = wants_weights ? scratch(5, networks * (ranges - 1) * partial_size) : nullptr;
 
-  for_all(pool, networks * ranges, [&](int64_t task) {
+  for_all(pool, networks * ranges, 4 * gradient.rows * networks * turned_size, [&](int64_t task) {
     const int64_t network = task / ranges, range = task % ranges;
     const int64_t begin = gradient.rows * range / ranges, end = gradient.rows * (range + 1) / ranges;
     float *turned = scratch(4, turned_size), *signals = scratch(1, signal_size);
@@ -213,7 +214,7 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rem
         pieces.push_back({step.weight_gradient.of(network) + i, from + i, std::min(PIECE, size - i)});
       pieces.push_back({step.bias_gradient.of(network), from + size, step.weight.columns});
     }
-  for_all(pool, static_cast<int64_t>(pieces.size()), [&](int64_t task) {
+  for_all(pool, static_cast<int64_t>(pieces.size()), 16 * networks * ranges * partial_size, [&](int64_t task) {
     const auto& [to, from, size] = pieces[task];
     for (int64_t range = 1; range < ranges; ++range)
       for_each(size, [&](int64_t j, auto kind) {

@@ -35,6 +35,7 @@ ffi::Error adam(ffi::ThreadPool pool, Buffer corrections_buffer, ffi::RemainingA
     int64_t size;
   };
   std::vector<Piece> pieces;
+  int64_t work = 0;
   for (size_t i = 0; i < arguments.size(); i += 4) {
     const Buffer gradient = *arguments.get<Buffer>(i), parameter = *arguments.get<Buffer>(i + 1),
                  mean = *arguments.get<Buffer>(i + 2), square = *arguments.get<Buffer>(i + 3);
@@ -42,6 +43,7 @@ ffi::Error adam(ffi::ThreadPool pool, Buffer corrections_buffer, ffi::RemainingA
       if ((*results.get<Buffer>(i / 4 * 3 + j))->typed_data() != arguments.get<Buffer>(i + 1 + j)->typed_data())
         return ffi::Error::Internal("a result of adam is not in its argument's memory");
     const int64_t size = static_cast<int64_t>(gradient.element_count()) / networks;
+    work += 64 * networks * size;  // divisions, square roots, memory
     for (int64_t network = 0; network < networks; ++network)
       for (int64_t from = 0; from < size; from += PIECE) {
         const int64_t at = network * size + from;
@@ -49,7 +51,7 @@ ffi::Error adam(ffi::ThreadPool pool, Buffer corrections_buffer, ffi::RemainingA
                           mean.typed_data() + at, square.typed_data() + at, std::min(PIECE, size - from)});
       }
   }
-  for_all(pool, static_cast<int64_t>(pieces.size()), [&](int64_t task) {
+  for_all(pool, static_cast<int64_t>(pieces.size()), work, [&](int64_t task) {
     const Piece& piece = pieces[task];
     adam_piece(piece.gradient, piece.parameter, piece.mean, piece.square, piece.size, 1.0f / piece.correction[0],
                1.0f / piece.correction[1], rate, decay, square_decay, epsilon);
