@@ -13,7 +13,7 @@
 
 namespace {
 
-constexpr int MR = LANES == 16 ? 12 : LANES == 8 ? 6 : 8;
+constexpr int MR = LANES == 16 ? 12 : 6;
 constexpr int NR = 2 * LANES;  // columns of a wide panel
 constexpr int DEPTH = 256;     // a panel of this depth fits into the first cache
 
@@ -83,7 +83,8 @@ constexpr Tile TILES[] = {tile<MR, vectors>, tile<4, vectors>, tile<2, vectors>,
 float* scratch(int slot, size_t size) {
   thread_local std::array<std::vector<float>, 6> slots;
   std::vector<float>& memory = slots[slot];
-  if (memory.size() < size + LANES) memory.resize(size + LANES);
+  constexpr size_t LINE = 64 / sizeof(float);
+  if (memory.size() < size + LINE) memory.resize(size + LINE);
   const uintptr_t address = reinterpret_cast<uintptr_t>(memory.data());
   return memory.data() + (-address % 64) / sizeof(float);
 }
