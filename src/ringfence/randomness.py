@@ -58,11 +58,12 @@ def fold_in(key: UInt32[Array, "2"], number: Int[Array, ""] | int) -> UInt32[Arr
     return jnp.stack(threefry(key, *seed_words(number)))
 
 
-def random_bits(key: UInt32[Array, "2"], width: int, shape: tuple[int, ...]) -> Words:
-    if width != 32:
-        raise NotImplementedError(f"random numbers of {width} bits; only those of 32 are drawn here")
+def random_bits(key: UInt32[Array, "2"], width: int, shape: tuple[int, ...]) -> Array:
+    """Words of 8, 16, 32 or (where JAX has them) 64 bits."""
     high, low = threefry(key, *counters(shape))
-    return high ^ low
+    if width == 64:
+        return (high.astype(jnp.uint64) << 32) | low.astype(jnp.uint64)
+    return (high ^ low).astype({8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32}[width])
 
 
 THREEFRY = define_prng_impl(

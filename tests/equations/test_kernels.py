@@ -1,6 +1,9 @@
 """The kernels against NumPy in float64, optax and JAX's own random numbers."""
 
+import os
+import shutil
 import threading
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +16,7 @@ from ringfence.kernels import calls as kernels
 from ringfence.networks import MLP
 from ringfence.randomness import counters, random_key, threefry
 
+CPU = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
 needs_kernels = pytest.mark.skipif(not kernels.available(), reason="no compiler: XLA's own products are used")
 
 # rows, inputs, hidden, outputs: multiples of the panel's width and not, more rows than one core takes at once, depth 1 to 4
@@ -189,6 +193,8 @@ def test_random_numbers_are_those_of_jax(seed: int, with_kernels: bool, monkeypa
         lambda key: jax.random.uniform(jax.random.fold_in(key, 3), (5,)),
         lambda key: jax.random.randint(jax.random.split(key, 4)[2], (9,), 0, 1000),
         lambda key: jax.random.permutation(key, 11),
+        lambda key: jax.random.bits(key, (4, 3), jnp.uint8),
+        lambda key: jax.random.normal(key, (6,), jnp.bfloat16),
         lambda key: jax.vmap(lambda i: jax.random.normal(jax.random.fold_in(key, i), (4,)))(jnp.arange(3)),
     ):
         np.testing.assert_array_equal(jax.jit(draw)(ours), jax.jit(draw)(theirs))
@@ -218,6 +224,15 @@ def test_without_a_compiler_that_works_there_are_no_kernels(
     monkeypatch.setenv("CXX", compiler)
     monkeypatch.setenv("RINGFENCE_CACHE", str(tmp_path))
     assert kernels.library_name.__wrapped__() is None
+
+
+@pytest.mark.skipif(
+    os.environ.get("RINGFENCE_KERNELS") == "0" or shutil.which("c++") is None or " avx2 " not in CPU,
+    reason="switched off, no compiler, or a processor they are not for",
+)
+def test_with_a_compiler_there_are_kernels() -> None:
+    """Else a mistake in the source would only make the tests of this file vanish."""
+    assert kernels.available()
 
 
 def test_kernels_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
