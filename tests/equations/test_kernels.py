@@ -95,6 +95,30 @@ def test_a_network_and_its_gradients_are_those_of_numpy(shape: tuple, normalise:
 
 @needs_kernels
 @pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("live", ["every other", "first", "last", "all but one", "one column", "none"])
+@pytest.mark.parametrize("shape", [(256, 14, (64, 64), 2), (700, 9, (33,), 40)], ids=str)
+def test_rows_without_gradient_change_nothing(shape: tuple, live: str, normalise: bool) -> None:
+    mlp, x = network(shape, normalise)
+    row = np.arange(shape[0])[:, None]
+    keep = {
+        "every other": row % 2 == 0,
+        "first": row == 0,
+        "last": row == shape[0] - 1,
+        "all but one": row != 5,
+        "one column": (row % 3 == 0) & (np.arange(shape[3]) == 1),
+        "none": row < 0,
+    }[live]
+    top = jnp.where(keep, jax.random.normal(jax.random.key(3), (shape[0], shape[3])), 0.0)
+    mlp_gradient, x_gradient = jax.jit(lambda mlp, x: jax.vjp(lambda mlp, x: mlp(x), mlp, x)[1](top))(mlp, x)
+    _, expected_x, expected_layers = by_hand(mlp, x, top)
+    close(x_gradient, expected_x)
+    for layer, (weight, bias) in zip(mlp_gradient.layers, expected_layers, strict=True):
+        close(layer.weight, weight)
+        close(layer.bias, bias)
+
+
+@needs_kernels
+@pytest.mark.parametrize("normalise", [False, True])
 def test_each_gradient_alone_is_the_one_of_both(normalise: bool) -> None:
     mlp, x = network((256, 14, (64, 64), 1), normalise)
     both = jax.grad(lambda mlp, x: jnp.sum(mlp(x) ** 2), (0, 1))(mlp, x)

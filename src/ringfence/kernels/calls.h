@@ -47,6 +47,7 @@ struct Tensor {
   int64_t networks, rows, columns;
 
   float* of(int64_t network) const { return data + network * rows * columns; }
+  float* row(int64_t network, int64_t i) const { return of(network) + i * columns; }
 };
 
 Tensor tensor(Buffer buffer, int axes) {

@@ -1,4 +1,4 @@
-// LayerNorm, of which nothing is learned.
+// LayerNorm, of which nothing is learned, and ReLU.
 
 #pragma once
 
@@ -21,23 +21,21 @@ void normalise_rows(float* x, float* normalised, float* scales, int64_t rows, in
     for_each(width, [&](int64_t j, auto kind) {
       const auto value = (get(x, j, kind) - mean) * scale;
       put(out, j, value);
-      put(x, j, positive(value));
+      put(x, j, where_positive(value, value));
     });
     if (scales) scales[i] = scale;
   }
 }
 
-// In place: the gradient at LayerNorm's output becomes the one at its input.
-void normalise_rows_backward(float* g, const float* normalised, const float* scales, int64_t rows, int64_t width) {
-  for (int64_t i = 0; i < rows; ++i, g += width, normalised += width) {
-    const float mean = sum_over(width, [&](int64_t j, auto kind) { return get(g, j, kind); }) / width;
-    const float along = sum_over(width, [&](int64_t j, auto kind) {
-                          return get(g, j, kind) * get(normalised, j, kind);
-                        }) / width;
-    for_each(width, [&](int64_t j, auto kind) {
-      put(g, j, (get(g, j, kind) - mean - get(normalised, j, kind) * along) * scales[i]);
-    });
-  }
+// In place, for one row: the gradient at LayerNorm's output becomes the one at its input.
+void normalise_row_backward(float* g, const float* normalised, float scale, int64_t width) {
+  const float mean = sum_over(width, [&](int64_t j, auto kind) { return get(g, j, kind); }) / width;
+  const float along = sum_over(width, [&](int64_t j, auto kind) {
+                        return get(g, j, kind) * get(normalised, j, kind);
+                      }) / width;
+  for_each(width, [&](int64_t j, auto kind) {
+    put(g, j, (get(g, j, kind) - mean - get(normalised, j, kind) * along) * scale);
+  });
 }
 
 }  // namespace

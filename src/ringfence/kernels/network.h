@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -106,17 +107,41 @@ struct Step {
   int64_t signal;   // where the gradient at the input lies, before LayerNorm and ReLU
 };
 
+// The rows of a chunk whose gradient is not 0. The others give nothing, and they can be many: of two critics only the
+// smaller has a gradient at each row, and a state without an out-of-distribution action has none.
+struct LiveRows {
+  LiveRows(const float* gradient, int64_t columns, int64_t rows) : rows(rows) {
+    for (int64_t i = 0; i < rows; ++i, gradient += columns)
+      if (std::any_of(gradient, gradient + columns, [](float g) { return g != 0.0f; })) index[count++] = i;
+    if (8 * count <= 7 * rows) return;
+    all = true;  // or so many that it does not pay to bring them together
+    std::iota(index, index + (count = rows), 0);
+  }
+
+  // These rows of a matrix, whose chunk begins at `begin`, one after another
+  const float* of(const Tensor& matrix, int64_t network, int64_t begin, int slot) const {
+    if (all) return matrix.row(network, begin);
+    float* together = scratch(slot, CHUNK * matrix.columns);
+    for (int64_t i = 0; i < count; ++i)
+      std::copy_n(matrix.row(network, begin + index[i]), matrix.columns, together + i * matrix.columns);
+    return together;
+  }
+
+  int64_t rows, count = 0, index[CHUNK];
+  bool all = false;
+};
+
 // weight_gradient = input^T signal, bias_gradient = sums of the signal's columns, or added to what is there
 void weight_gradients(const float* input, int64_t inputs, const float* signal, int64_t outputs, int64_t rows,
                       float* weight_gradient, float* bias_gradient, bool onto) {
   if (outputs < LANES) {  // the transpose of a product with few columns has few rows, which may be any number
     for (int64_t j = 0; j < inputs; j += NR)
       multiply_panel({signal, 1, outputs}, {input + j, inputs, 1}, nullptr, {weight_gradient + j * outputs, 1, outputs},
-                     outputs, rows, static_cast<int>(std::min<int64_t>(NR, inputs - j)), After::nothing, nullptr, onto);
+                     outputs, rows, static_cast<int>(std::min<int64_t>(NR, inputs - j)), After::nothing, onto);
   } else {
     for (int64_t j = 0; j < outputs; j += NR)
       multiply_panel({input, 1, inputs}, {signal + j, outputs, 1}, nullptr, {weight_gradient + j, outputs, 1}, inputs,
-                     rows, static_cast<int>(std::min<int64_t>(NR, outputs - j)), After::nothing, nullptr, onto);
+                     rows, static_cast<int>(std::min<int64_t>(NR, outputs - j)), After::nothing, onto);
   }
   if (!onto) std::fill(bias_gradient, bias_gradient + outputs, 0.0f);
   for (int64_t i = 0; i < rows; ++i, signal += outputs)
@@ -170,21 +195,35 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rem
       }
     }
     for (int64_t chunk = begin; chunk < end; chunk += CHUNK) {
-      const int64_t rows = std::min(CHUNK, end - chunk);
-      const float* top = gradient.of(network) + chunk * gradient.columns;
-      for (int64_t from = 0; from < rows; from += strip) {
-        const int64_t count = std::min(strip, rows - from);
+      const LiveRows live(gradient.of(network) + chunk * gradient.columns, gradient.columns, std::min(CHUNK, end - chunk));
+      const float* top = live.of(gradient, network, chunk, 2);
+      if (wants_input && !live.all) std::fill_n(x_gradient.row(network, chunk), live.rows * x_gradient.columns, 0.0f);
+      for (int64_t from = 0; from < live.count; from += strip) {
+        const int64_t count = std::min(strip, live.count - from);
         const float* above = top + from * gradient.columns;
         for (size_t l = 0; l < backs; ++l) {
           const Step& step = steps[l];
-          const int64_t width = step.weight.rows, first = (chunk + from) * width;
+          const int64_t width = step.weight.rows;
           const bool at_x = l + 1 == steps.size();
-          float* below = at_x ? x_gradient.of(network) + first : signals + step.signal + from * width;
+          float* below = signals + step.signal + from * width;
+          if (at_x && live.all) below = x_gradient.row(network, chunk + from);
           multiply({above, step.weight.columns, 1}, {turned + step.turned, width, 1}, nullptr, {below, width, 1}, count,
-                   step.weight.columns, width, at_x ? After::nothing : After::gate, step.input.of(network) + first);
-          if (normalise && !at_x)
-            normalise_rows_backward(below, step.hidden.normalised.of(network) + first,
-                                    step.hidden.scales.of(network) + chunk + from, count, width);
+                   step.weight.columns, width);
+          for (int64_t i = 0; i < count; ++i) {
+            const int64_t row = chunk + live.index[from + i];
+            float* signal = below + i * width;
+            if (!at_x) {
+              const float* output = step.input.row(network, row);
+              for_each(width, [&](int64_t j, auto kind) {
+                put(signal, j, where_positive(get(output, j, kind), get(signal, j, kind)));
+              });
+              if (normalise)
+                normalise_row_backward(signal, step.hidden.normalised.row(network, row),
+                                       step.hidden.scales.of(network)[row], width);
+            } else if (!live.all) {
+              std::copy_n(signal, width, x_gradient.row(network, row));
+            }
+          }
           above = below;
         }
       }
@@ -192,8 +231,8 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rem
         const Step& step = steps[l];
         const int64_t inputs = step.weight.rows, outputs = step.weight.columns;
         float* own = partials + (network * (ranges - 1) + range - 1) * partial_size + step.partial;
-        weight_gradients(step.input.of(network) + chunk * inputs, inputs, l ? signals + steps[l - 1].signal : top,
-                         outputs, rows, range ? own : step.weight_gradient.of(network),
+        weight_gradients(live.of(step.input, network, chunk, 3), inputs, l ? signals + steps[l - 1].signal : top, outputs,
+                         live.count, range ? own : step.weight_gradient.of(network),
                          range ? own + inputs * outputs : step.bias_gradient.of(network), chunk > begin);
       }
     }

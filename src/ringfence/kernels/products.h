@@ -28,13 +28,13 @@ struct Matrix {
 using Input = Matrix<const float>;
 using Output = Matrix<float>;
 
-enum class After { nothing, relu, gate };  // what happens to a sum when it is complete
+enum class After { nothing, relu };  // what happens to a sum when it is complete
 
 // One tile of C = start + A B: `rows` rows and `vectors` vectors of columns. `start` has a row for each of C's,
 // `start_row` apart, or one for all of them (0).
 template <int rows, int vectors>
 __attribute__((noinline)) void tile(Input a, const float* b, ptrdiff_t b_row, int depth, const float* start,
-                                    ptrdiff_t start_row, float* c, ptrdiff_t c_row, After after, const float* gate) {
+                                    ptrdiff_t start_row, float* c, ptrdiff_t c_row, After after) {
   Vec sums[rows][vectors];
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i)
@@ -66,13 +66,11 @@ __attribute__((noinline)) void tile(Input a, const float* b, ptrdiff_t b_row, in
     for (int v = 0; v < vectors; ++v) {
       Vec value = sums[i][v];
       if (after == After::relu) value = where_positive(value, value);
-      if (after == After::gate) value = where_positive(load(gate + i * c_row + v * LANES), value);
       store(c + i * c_row + v * LANES, value);
     }
 }
 
-using Tile = void (*)(Input, const float*, ptrdiff_t, int, const float*, ptrdiff_t, float*, ptrdiff_t, After,
-                      const float*);
+using Tile = void (*)(Input, const float*, ptrdiff_t, int, const float*, ptrdiff_t, float*, ptrdiff_t, After);
 
 // Tiles of as many rows as are left, or the next smaller of these numbers
 constexpr int TILE_ROWS[] = {MR, 4, 2, 1};
@@ -127,7 +125,7 @@ void pack(Input b, int64_t depth, int columns, int width, float* to, ptrdiff_t r
 // C = start + A B for some columns (a panel's width at most) and any number of rows. `start` is a row, or null for 0;
 // `onto` adds to what C has.
 void multiply_panel(Input a, Input b, const float* start, Output c, int64_t rows, int64_t depth, int columns,
-                    After after = After::nothing, const float* gate = nullptr, bool onto = false) {
+                    After after = After::nothing, bool onto = false) {
   const int width = columns <= LANES ? LANES : NR;
   const auto& tiles = width == NR ? TILES<2> : TILES<1>;
   const bool whole = columns == width && c.column == 1;
@@ -147,18 +145,16 @@ void multiply_panel(Input a, Input b, const float* start, Output c, int64_t rows
       const int count = TILE_ROWS[size];
       const Output to = c.at(i, 0);
       if (whole) {
-        tiles[size](a.at(i, k), right, right_row, part, k || onto ? to.data : first, k || onto ? to.row : 0, to.data, to.row, now,
-                         gate + i * c.row);
+        tiles[size](a.at(i, k), right, right_row, part, k || onto ? to.data : first, k || onto ? to.row : 0, to.data,
+                    to.row, now);
         continue;
       }
       // By way of a whole tile
-      float edge[MR * NR] = {}, open[MR * NR] = {};
+      float edge[MR * NR] = {};
       for (int r = 0; r < count; ++r)
-        for (int j = 0; j < columns; ++j) {
+        for (int j = 0; j < columns; ++j)
           edge[r * width + j] = k || onto ? to.data[r * to.row + j * to.column] : first[j];
-          if (now == After::gate) open[r * width + j] = gate[(i + r) * c.row + j];
-        }
-      tiles[size](a.at(i, k), right, right_row, part, edge, width, edge, width, now, open);
+      tiles[size](a.at(i, k), right, right_row, part, edge, width, edge, width, now);
       for (int r = 0; r < count; ++r)
         for (int j = 0; j < columns; ++j) to.data[r * to.row + j * to.column] = edge[r * width + j];
     }
@@ -166,10 +162,10 @@ void multiply_panel(Input a, Input b, const float* start, Output c, int64_t rows
 }
 
 void multiply(Input a, Input b, const float* start, Output c, int64_t rows, int64_t depth, int64_t columns,
-              After after = After::nothing, const float* gate = nullptr) {
+              After after = After::nothing) {
   for (int64_t j = 0; j < columns; j += NR)
     multiply_panel(a, b.at(0, j), start ? start + j : nullptr, c.at(0, j), rows, depth,
-                   static_cast<int>(std::min<int64_t>(NR, columns - j)), after, gate ? gate + j : nullptr);
+                   static_cast<int>(std::min<int64_t>(NR, columns - j)), after);
 }
 
 // y = x w + b for one output: a critic's last layer

@@ -70,7 +70,6 @@ inline void for_each(int64_t width, Function run) {
 
 inline void put(float* to, int64_t j, Vec value) { store(to + j, value); }
 inline void put(float* to, int64_t j, float value) { to[j] = value; }
-inline Vec positive(Vec value) { return where_positive(value, value); }
-inline float positive(float value) { return value > 0.0f ? value : 0.0f; }
+inline float where_positive(float condition, float value) { return condition > 0.0f ? value : 0.0f; }
 
 }  // namespace
