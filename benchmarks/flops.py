@@ -45,8 +45,8 @@ def kernel_flops(name: str, operands: list[tuple[int, ...]], switches: set[str])
     rows = operands[0][-2]
     if name == "forward":  # x, then weight and bias of each layer
         return sum(2 * rows * prod(weight) for weight in operands[1::2])
-    # The gradient of y; then of each layer, the last first: weight, input and, with LayerNorm before it, two arrays more
-    each = 4 if "normalise" in switches else 2
+    # The gradient of y; then of each layer, the last first: weight, input and, with LayerNorm before it, its scales
+    each = 3 if "normalise" in switches else 2
     weights = [2 * rows * prod(weight) for weight in operands[1::each]]
     back = sum(weights if "wants_input" in switches else weights[:-1])
     return back + (sum(weights) if "wants_weights" in switches else 0)

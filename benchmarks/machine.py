@@ -60,7 +60,8 @@ def best_seconds(call: Callable[[], object], seconds: float) -> Seconds:
 
 
 def quick_peak(size: int = 2048) -> "Callable[[], float]":
-    """A function that gives the GFLOP/s of a large product just now, through XLA or NumPy's BLAS, whichever is faster."""
+    """A function that gives the GFLOP/s of a large product just now, through XLA or NumPy's BLAS, whichever is faster. It
+    ends with a rest: threads of a BLAS spin for some 25 ms after their work, on cores that the next measurement needs."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -71,7 +72,13 @@ def quick_peak(size: int = 2048) -> "Callable[[], float]":
     calls = (lambda: multiply(device).block_until_ready(), lambda: host @ host)
     for call in calls:
         call()
-    return lambda: 2e-9 * size**3 / min(timed(call).wall for call in calls * 2)
+
+    def peak() -> float:
+        seconds = min(timed(call).wall for call in calls * 2)
+        time.sleep(0.2)
+        return 2e-9 * size**3 / seconds
+
+    return peak
 
 
 def matmul_peak(sizes: tuple[int, ...] = (256, 512, 1024, 2048), seconds: float = 1.0) -> dict[str, Any]:

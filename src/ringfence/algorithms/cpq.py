@@ -66,6 +66,10 @@ class OODActions(NamedTuple):
     weights: Float[Array, "m batch"]  # all 0 in a state where no action was kept
     found: PerState  # 1 in the states where at least one was
 
+    def mean(self, values: Float[Array, "m batch"]) -> PerState:
+        """Qc(s, nu(s)) = 1/m sum_j Qc(s, a_j), or 0 where m = 0 (Algorithm 1, line 11)."""
+        return jnp.sum(self.weights * values, 0)
+
 
 def choose_ood(
     actions: Float[Array, "n batch act"],
@@ -87,19 +91,15 @@ def choose_ood(
     return OODActions(picked, found[None], found)
 
 
-def ood_cost(cost_critic: Critic, observations: Observations, ood: OODActions) -> PerState:
-    """Qc(s, nu(s)) = 1/m sum_j Qc(s, a_j), or 0 where m = 0 (Algorithm 1, line 11)."""
-    return jnp.sum(ood.weights * cost_critic(observations, ood.actions), 0)
-
-
 def cost_critic_loss(
     cost_critic: Critic, batch: Batch, target: PerState, ood: OODActions, alpha: Scalar, ood_limit: Scalar
 ) -> tuple[Scalar, tuple[PerState, PerState]]:
     """E (Qc(s, a) - T^pi Qc(s, a))^2 - alpha (E Qc(s, nu(s)) - l_c): the objective of Step 1, in the form that also
     tunes alpha ("Practical Considerations"). The gradient flows into Qc(s, a) and Qc(s, nu(s)), not into the target,
     the actions or alpha."""
-    values = cost_critic(batch.observations, batch.actions)
-    pushed = ood_cost(cost_critic, batch.observations, ood)
+    # Logged and OOD actions in one pass: larger products are faster
+    logged_and_ood = cost_critic(batch.observations, jnp.concatenate([batch.actions[None], ood.actions]))
+    values, pushed = logged_and_ood[0], ood.mean(logged_and_ood[1:])
     loss = jnp.mean((values - target) ** 2) - alpha * (jnp.mean(pushed) - ood_limit)
     return loss, (values, pushed)
 

@@ -78,15 +78,15 @@ def mlp(x: Float[Array, "rows inputs"], layers: Layers, normalise: bool) -> Floa
 
 
 def keeping(x: Array, layers: Layers, normalise: bool) -> tuple[Array, list[list[Array]]]:
-    """The outputs, and what the gradient needs of each hidden layer: its output and, with LayerNorm, the normalised values
-    and their scales."""
+    """The outputs, and what the gradient needs of each hidden layer: its output or, with LayerNorm, the normalised values,
+    whose positive ones are the output, and their scales."""
     rows = x.shape[0]
     shapes: list[tuple[int, ...]] = [(rows, layers[-1][0].shape[1])]
     for weight, _ in layers[:-1]:
         width = weight.shape[1]
-        shapes += [(rows, width)] + ([(rows, width), (rows,)] if normalise else [])
+        shapes += [(rows, width), (rows,)] if normalise else [(rows, width)]
     output, *kept = call("forward", shapes, x, *flat(layers), normalise=normalise)
-    each = 3 if normalise else 1
+    each = 2 if normalise else 1
     return output, [kept[i : i + each] for i in range(0, len(kept), each)]
 
 
@@ -103,7 +103,7 @@ def forward(x: Any, layers: Any, normalise: bool) -> tuple[Array, Any]:
 def backward(normalise: bool, kept: Any, gradient: Any) -> tuple[Array | None, Layers | None]:
     x, layers, hidden, *wanted = kept
     wants_input, wants_weights = (mark is not None for mark in wanted)
-    inputs = [[x], *hidden]  # and, with LayerNorm, what it did
+    inputs = [[x], *hidden]
     arguments = [jnp.zeros(gradient.shape) if isinstance(gradient, SymbolicZero) else gradient]
     for (weight, _), values in zip(reversed(layers), reversed(inputs), strict=True):
         arguments += [weight, *values]

@@ -25,12 +25,11 @@ struct Parts {
   int64_t rows, count;
 };
 
-struct Hidden {  // what is kept of a hidden layer
-  Tensor output, normalised, scales;
+struct Hidden {  // what is kept of a hidden layer: its output or, with LayerNorm, the normalised values and their scales
+  Tensor values, scales;
 };
 
-// Arguments: x, then weight and bias of each layer. Results: y; then, if they are kept, the output of each hidden layer,
-// and with LayerNorm its normalised values and scales.
+// Arguments: x, then weight and bias of each layer. Results: y; then, if they are wanted, what is kept of each hidden layer.
 ffi::Error forward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::RemainingRets results, bool normalise) {
   Arguments in(arguments);
   Results out(results);
@@ -42,8 +41,8 @@ ffi::Error forward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rema
   }
   std::vector<Hidden> kept;
   while (out.more()) {
-    Hidden hidden{out.matrix(), {}, {}};
-    if (normalise) hidden.normalised = out.matrix(), hidden.scales = out.vector();
+    Hidden hidden{out.matrix(), {}};
+    if (normalise) hidden.scales = out.vector();
     kept.push_back(hidden);
   }
   int64_t widest = 0, strip = STRIP, work = 0;
@@ -67,8 +66,8 @@ ffi::Error forward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rema
         const auto& [weight, bias] = layers[l];
         const int64_t width = weight.columns;
         float* output;
-        if (!kept.empty()) {
-          output = kept[l].output.of(network) + (begin + from) * width;
+        if (!kept.empty() && !normalise) {
+          output = kept[l].values.row(network, begin + from);
         } else if (l + 1 == hidden) {
           output = scratch(1, CHUNK * width) + from * width;
         } else {
@@ -78,7 +77,7 @@ ffi::Error forward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rema
                  weight.rows, width, normalise ? After::nothing : After::relu);
         if (normalise) {
           const bool keep = !kept.empty();
-          normalise_rows(output, keep ? kept[l].normalised.of(network) + (begin + from) * width : nullptr,
+          normalise_rows(output, keep ? kept[l].values.row(network, begin + from) : nullptr,
                          keep ? kept[l].scales.of(network) + begin + from : nullptr, count, width);
         }
         input = output;
@@ -99,8 +98,9 @@ ffi::Error forward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rema
 
 // One layer on the way back
 struct Step {
-  Tensor weight, input;
-  Hidden hidden;  // the layer before; its output is the input
+  Tensor weight;
+  Hidden input;  // x, or what was kept of the layer before
+  bool normalised;
   Tensor weight_gradient, bias_gradient;
   int64_t partial;  // where these two lie in the memory of another thread than the first
   int64_t turned;   // where the turned weight lies
@@ -118,12 +118,17 @@ struct LiveRows {
     std::iota(index, index + (count = rows), 0);
   }
 
-  // These rows of a matrix, whose chunk begins at `begin`, one after another
-  const float* of(const Tensor& matrix, int64_t network, int64_t begin, int slot) const {
-    if (all) return matrix.row(network, begin);
+  // These rows of a matrix, whose chunk begins at `begin`, one after another, and after ReLU if asked
+  const float* of(const Tensor& matrix, int64_t network, int64_t begin, int slot, bool relu = false) const {
+    if (all && !relu) return matrix.row(network, begin);
     float* together = scratch(slot, CHUNK * matrix.columns);
-    for (int64_t i = 0; i < count; ++i)
-      std::copy_n(matrix.row(network, begin + index[i]), matrix.columns, together + i * matrix.columns);
+    for (int64_t i = 0; i < count; ++i) {
+      const float* from = matrix.row(network, begin + index[i]);
+      for_each(matrix.columns, [&](int64_t j, auto kind) {
+        const auto value = get(from, j, kind);
+        put(together, i * matrix.columns + j, relu ? where_positive(value, value) : value);
+      });
+    }
     return together;
   }
 
@@ -150,8 +155,7 @@ void weight_gradients(const float* input, int64_t inputs, const float* signal, i
     });
 }
 
-// Arguments: the gradient at y; then for each layer, the last first: weight, input and, with LayerNorm before the input,
-// its normalised values and scales. Results: the gradient at x, if it is wanted; then those of each layer's weight and
+// Arguments: the gradient at y; then for each layer, the last first: its weight, and x or what was kept of the layer before. Results: the gradient at x, if it is wanted; then those of each layer's weight and
 // bias, the last first, if they are.
 //
 // Each thread has its own rows, whose signals stay in its cache until the weights' gradients have them; what the threads
@@ -165,9 +169,9 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rem
   std::vector<Step> steps;
   int64_t partial_size = 0, turned_size = 0, signal_size = 0, strip = STRIP;
   while (in.more()) {
-    Step step{in.matrix(), in.matrix(), {}, {}, {}, partial_size, turned_size, signal_size};
+    Step step{in.matrix(), {in.matrix(), {}}, normalise && in.more(), {}, {}, partial_size, turned_size, signal_size};
     const bool first = !in.more();
-    if (normalise && in.more()) step.hidden.normalised = in.matrix(), step.hidden.scales = in.vector();
+    if (step.normalised) step.input.scales = in.vector();
     if (wants_weights) step.weight_gradient = out.matrix(), step.bias_gradient = out.vector();
     partial_size += (step.weight.rows + 1) * step.weight.columns;
     turned_size += step.weight.rows * step.weight.columns;
@@ -176,9 +180,9 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rem
     steps.push_back(step);
   }
   const int64_t networks = gradient.networks, threads = pool.num_threads();
-  // Several ranges for each thread where there is enough to do: a thread may come late.
-  const int64_t ranges =
-      threads == 1 || networks >= 4 * threads ? 1 : std::clamp<int64_t>(gradient.rows / 128, 1, 4 * threads);
+  // A range for each thread; several where there is enough to do, because a thread may come late.
+  const int64_t enough = std::max(std::min(threads, gradient.rows / 128), std::min(4 * threads, gradient.rows / CHUNK));
+  const int64_t ranges = threads == 1 || networks >= 4 * threads ? 1 : std::max<int64_t>(1, enough);
   float* partials = wants_weights ? scratch(5, networks * (ranges - 1) * partial_size) : nullptr;
 
   for_all(pool, networks * ranges, 4 * gradient.rows * networks * turned_size, [&](int64_t task) {
@@ -188,6 +192,7 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rem
     const size_t backs = steps.size() - (wants_input ? 0 : 1);  // layers whose input has a gradient
     for (size_t l = 0; l < backs; ++l) {
       const Tensor& weight = steps[l].weight;
+      if (weight.columns == 1) continue;
       for (int64_t j = 0; j < weight.rows; j += NR) {
         const int columns = static_cast<int>(std::min<int64_t>(NR, weight.rows - j));
         pack({weight.of(network) + j * weight.columns, 1, weight.columns}, weight.columns, columns, columns,
@@ -207,19 +212,24 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rem
           const bool at_x = l + 1 == steps.size();
           float* below = signals + step.signal + from * width;
           if (at_x && live.all) below = x_gradient.row(network, chunk + from);
-          multiply({above, step.weight.columns, 1}, {turned + step.turned, width, 1}, nullptr, {below, width, 1}, count,
-                   step.weight.columns, width);
+          if (step.weight.columns == 1) {  // every row is a multiple of the weights
+            for (int64_t i = 0; i < count; ++i)
+              for_each(width, [&](int64_t j, auto kind) {
+                put(below, i * width + j, above[i] * get(step.weight.of(network), j, kind));
+              });
+          } else {
+            multiply({above, step.weight.columns, 1}, {turned + step.turned, width, 1}, nullptr, {below, width, 1}, count,
+                     step.weight.columns, width);
+          }
           for (int64_t i = 0; i < count; ++i) {
             const int64_t row = chunk + live.index[from + i];
             float* signal = below + i * width;
             if (!at_x) {
-              const float* output = step.input.row(network, row);
+              const float* values = step.input.values.row(network, row);
               for_each(width, [&](int64_t j, auto kind) {
-                put(signal, j, where_positive(get(output, j, kind), get(signal, j, kind)));
+                put(signal, j, where_positive(get(values, j, kind), get(signal, j, kind)));
               });
-              if (normalise)
-                normalise_row_backward(signal, step.hidden.normalised.row(network, row),
-                                       step.hidden.scales.of(network)[row], width);
+              if (normalise) normalise_row_backward(signal, values, step.input.scales.of(network)[row], width);
             } else if (!live.all) {
               std::copy_n(signal, width, x_gradient.row(network, row));
             }
@@ -231,7 +241,7 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rem
         const Step& step = steps[l];
         const int64_t inputs = step.weight.rows, outputs = step.weight.columns;
         float* own = partials + (network * (ranges - 1) + range - 1) * partial_size + step.partial;
-        weight_gradients(live.of(step.input, network, chunk, 3), inputs, l ? signals + steps[l - 1].signal : top, outputs,
+        weight_gradients(live.of(step.input.values, network, chunk, 3, step.normalised), inputs, l ? signals + steps[l - 1].signal : top, outputs,
                          live.count, range ? own : step.weight_gradient.of(network),
                          range ? own + inputs * outputs : step.bias_gradient.of(network), chunk > begin);
       }

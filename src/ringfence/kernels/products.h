@@ -170,14 +170,8 @@ void multiply(Input a, Input b, const float* start, Output c, int64_t rows, int6
 
 // y = x w + b for one output: a critic's last layer
 void dot_rows(const float* x, const float* w, float b, float* y, int64_t rows, int64_t inputs) {
-  for (int64_t i = 0; i < rows; ++i, x += inputs) {
-    Vec total{};
-    int64_t k = 0;
-    for (; k + LANES <= inputs; k += LANES) total += load(x + k) * load(w + k);
-    float rest = b;
-    for (; k < inputs; ++k) rest += x[k] * w[k];
-    y[i] = sum(total) + rest;
-  }
+  for (int64_t i = 0; i < rows; ++i, x += inputs)
+    y[i] = b + sum_over(inputs, [&](int64_t k, auto kind) { return get(x, k, kind) * get(w, k, kind); });
 }
 
 }  // namespace

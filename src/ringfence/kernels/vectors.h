@@ -50,12 +50,14 @@ inline float sum(Vec value) {
 
 template <typename Function>
 inline float sum_over(int64_t width, Function term) {
-  Vec total{};
+  Vec totals[4] = {};  // an addition can begin before the one before it has ended
   int64_t j = 0;
-  for (; j + LANES <= width; j += LANES) total += term(j, Vec{});
+  for (; j + 4 * LANES <= width; j += 4 * LANES)
+    for (int t = 0; t < 4; ++t) totals[t] += term(j + t * LANES, Vec{});
+  for (; j + LANES <= width; j += LANES) totals[0] += term(j, Vec{});
   float rest = 0.0f;
   for (; j < width; ++j) rest += term(j, 0.0f);
-  return sum(total) + rest;
+  return sum((totals[0] + totals[1]) + (totals[2] + totals[3])) + rest;
 }
 
 inline Vec get(const float* from, int64_t j, Vec) { return load(from + j); }
