@@ -263,7 +263,7 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rem
         pieces.push_back({step.weight_gradient.of(network) + i, from + i, std::min(PIECE, size - i)});
       pieces.push_back({step.bias_gradient.of(network), from + size, step.weight.columns});
     }
-  for_all(pool, static_cast<int64_t>(pieces.size()), 16 * networks * ranges * partial_size, [&](int64_t task) {
+  for_all(pool, static_cast<int64_t>(pieces.size()), 64 * networks * ranges * partial_size, [&](int64_t task) {
     const auto& [to, from, size] = pieces[task];
     for (int64_t range = 1; range < ranges; ++range)
       for_each(size, [&](int64_t j, auto kind) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "vectors.h"
@@ -72,10 +73,13 @@ __attribute__((noinline)) void tile(Input a, const float* b, ptrdiff_t b_row, in
 
 using Tile = void (*)(Input, const float*, ptrdiff_t, int, const float*, ptrdiff_t, float*, ptrdiff_t, After);
 
-// Tiles of as many rows as are left, or the next smaller of these numbers
-constexpr int TILE_ROWS[] = {MR, 4, 2, 1};
+// Tiles of 1 to MR rows
+template <int vectors, int... before>
+constexpr std::array<Tile, sizeof...(before)> tiles(std::integer_sequence<int, before...>) {
+  return {tile<before + 1, vectors>...};
+}
 template <int vectors>
-constexpr Tile TILES[] = {tile<MR, vectors>, tile<4, vectors>, tile<2, vectors>, tile<1, vectors>};
+constexpr auto TILES = tiles<vectors>(std::make_integer_sequence<int, MR>{});
 
 // Memory of this thread, aligned to cache lines.
 float* scratch(int slot, size_t size) {
@@ -128,6 +132,7 @@ void multiply_panel(Input a, Input b, const float* start, Output c, int64_t rows
                     After after = After::nothing, bool onto = false) {
   const int width = columns <= LANES ? LANES : NR;
   const auto& tiles = width == NR ? TILES<2> : TILES<1>;
+  const int64_t count_of_tiles = (rows + MR - 1) / MR;
   const bool whole = columns == width && c.column == 1;
   // Where A's rows lie in the first cache, B can come straight from the second. Else it is put together in the first.
   const bool direct = a.column == 1 && b.column == 1 && columns == width;
@@ -140,12 +145,13 @@ void multiply_panel(Input a, Input b, const float* start, Output c, int64_t rows
     const float* right = direct ? b.at(k, 0).data : panel;
     const ptrdiff_t right_row = direct ? b.row : width;
     if (!direct) pack(b.at(k, 0), part, columns, width, panel, width);
-    for (int64_t i = 0, size = 0; i < rows; i += TILE_ROWS[size]) {
-      while (TILE_ROWS[size] > rows - i) ++size;
-      const int count = TILE_ROWS[size];
+    for (int64_t t = 0; t < count_of_tiles; ++t) {
+      const int64_t i = rows * t / count_of_tiles;
+      const int count = static_cast<int>(rows * (t + 1) / count_of_tiles - i);
+      const Tile run = tiles[count - 1];
       const Output to = c.at(i, 0);
       if (whole) {
-        tiles[size](a.at(i, k), right, right_row, part, k || onto ? to.data : first, k || onto ? to.row : 0, to.data,
+        run(a.at(i, k), right, right_row, part, k || onto ? to.data : first, k || onto ? to.row : 0, to.data,
                     to.row, now);
         continue;
       }
@@ -154,7 +160,7 @@ void multiply_panel(Input a, Input b, const float* start, Output c, int64_t rows
       for (int r = 0; r < count; ++r)
         for (int j = 0; j < columns; ++j)
           edge[r * width + j] = k || onto ? to.data[r * to.row + j * to.column] : first[j];
-      tiles[size](a.at(i, k), right, right_row, part, edge, width, edge, width, now);
+      run(a.at(i, k), right, right_row, part, edge, width, edge, width, now);
       for (int r = 0; r < count; ++r)
         for (int j = 0; j < columns; ++j) to.data[r * to.row + j * to.column] = edge[r * width + j];
     }
