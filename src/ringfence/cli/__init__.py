@@ -1,0 +1,38 @@
+"""The command line: one verb per function, no logic. Heavy imports wait until a verb needs them."""
+
+import sys
+import warnings
+from collections.abc import Sequence
+
+from ringfence import __version__
+from ringfence.cli.logs import add_behaviour, add_collect, add_inspect
+from ringfence.cli.options import Parser
+from ringfence.cli.policies import add_evaluate, add_methods, add_train
+from ringfence.cli.shows import add_demo, add_theory
+from ringfence.errors import RingfenceError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; 0 if it worked, 2 for bad input, 130 if interrupted."""
+    options = build_parser().parse_args(arguments)
+    warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
+    try:
+        return int(options.run(options) or 0)
+    except RingfenceError as error:
+        print(f"ringfence {options.verb}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+        sys.stderr.close()
+        return 0
+
+
+def build_parser() -> Parser:
+    parser = Parser(prog="ringfence", description="Learn a safe policy from logged data.")
+    parser.add_argument("--version", action="version", version=f"ringfence {__version__}")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=Parser)
+    for add in (add_inspect, add_train, add_evaluate, add_methods, add_collect, add_behaviour, add_theory, add_demo):
+        add(verbs)
+    return parser

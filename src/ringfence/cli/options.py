@@ -1,0 +1,80 @@
+"""What several verbs share: the parser, options about a log, and what they mean."""
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from ringfence.errors import InvalidSetting
+
+LOG_HELP = "a log file (.h5, .hdf5, .npz, .parquet, .csv), a Minari dataset, or a built-in task's name"
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with errors on one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+
+def add_verb(verbs: Any, name: str, run: Callable[[argparse.Namespace], int | None], text: str) -> Parser:
+    description, _, details = text.partition("\n")
+    parser: Parser = verbs.add_parser(
+        name,
+        help=description,
+        description=description,
+        epilog=details.strip("\n") or None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_log_options(parser: Parser) -> None:
+    parser.add_argument(
+        "--columns",
+        nargs="+",
+        default=[],
+        metavar="OURS=THEIRS",
+        help="what a Parquet or CSV file calls its columns, e.g. rewards=profit observations=speed,angle",
+    )
+    parser.add_argument("--discount", type=float, default=0.99, help="discount of rewards and costs (default 0.99)")
+    parser.add_argument("--limit", type=float, metavar="L", help="the most cost that is allowed")
+    parser.add_argument(
+        "--limit-kind",
+        choices=("discounted", "episode", "step"),
+        default="discounted",
+        help="what L bounds: the discounted sum of costs from any state (default), an episode's total, or a step's mean",
+    )
+    parser.add_argument(
+        "--horizon", type=float, metavar="H", help="steps in an episode (default: the log's longest episode)"
+    )
+
+
+def load_log(options: argparse.Namespace) -> Any:
+    from ringfence import api
+
+    return api.load(options.log, **api.column_options(options.columns))
+
+
+def limit_of(options: argparse.Namespace, log: Any) -> Any:
+    from ringfence.limits import Limit
+
+    if options.limit is None:
+        return None
+    horizon = options.horizon or float((log.episode_ends - log.episode_starts).max())
+    return Limit.of(options.limit, options.limit_kind, discount=options.discount, horizon=horizon)
+
+
+def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
+    """NAME=VALUE words; a value is JSON where it is valid JSON, else text."""
+    settings = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise InvalidSetting(f"--set takes NAME=VALUE, not {pair!r}")
+        try:
+            settings[name] = json.loads(text)
+        except ValueError:
+            settings[name] = text
+    return settings
