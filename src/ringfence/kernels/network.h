@@ -16,10 +16,11 @@ namespace {
 constexpr int64_t STRIP = 2 * MR;  // rows whose hidden layers stay in the first cache together
 constexpr int64_t CHUNK = 256;     // rows that one core takes through a network at once, at most
 
-// Rows of a batch in parts of about equal size: one a thread, or more if it is large.
+// Rows of a batch in parts of about equal size: one a thread, or as many for each if it is large.
 struct Parts {
-  Parts(int64_t rows, int64_t threads)
-      : rows(rows), count(std::max<int64_t>({1, std::min(threads, rows / (2 * MR)), (rows + CHUNK - 1) / CHUNK})) {}
+  Parts(int64_t rows, int64_t threads) : rows(rows), count(std::max<int64_t>(1, std::min(threads, rows / (2 * MR)))) {
+    if (rows > threads * CHUNK) count = threads * ((rows + threads * CHUNK - 1) / (threads * CHUNK));
+  }
   int64_t begin(int64_t part) const { return rows * part / count; }
   int64_t size(int64_t part) const { return begin(part + 1) - begin(part); }
   int64_t rows, count;
@@ -180,9 +181,9 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rem
     steps.push_back(step);
   }
   const int64_t networks = gradient.networks, threads = pool.num_threads();
-  // A range for each thread; several where there is enough to do, because a thread may come late.
-  const int64_t enough = std::max(std::min(threads, gradient.rows / 128), std::min(4 * threads, gradient.rows / CHUNK));
-  const int64_t ranges = threads == 1 || networks >= 4 * threads ? 1 : std::max<int64_t>(1, enough);
+  // A range of rows for each thread. With more of them threads would end at the same time more often, but what each found would
+  // have to be added up.
+  const int64_t ranges = networks >= 4 * threads ? 1 : std::clamp<int64_t>(gradient.rows / 128, 1, threads);
   float* partials = wants_weights ? scratch(5, networks * (ranges - 1) * partial_size) : nullptr;
 
   for_all(pool, networks * ranges, 4 * gradient.rows * networks * turned_size, [&](int64_t task) {
