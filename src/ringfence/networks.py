@@ -79,11 +79,12 @@ class MLP(eqx.Module):
         self.layers = tuple(layers)
         self.normalise = normalise
 
-    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+    def __call__(self, x: Float[Array, "*batch inputs"], *, again: bool = False) -> Float[Array, "*batch outputs"]:
+        """With `again` the same is asked elsewhere with a gradient, and should be computed once for both."""
         if not kernels.usable(x, *jax.tree.leaves(self.layers)):
             return self.plain(x)
         layers = tuple((layer.weight, layer.bias) for layer in self.layers)
-        output = kernels.mlp(x.reshape(-1, x.shape[-1]), layers, self.normalise)
+        output = kernels.mlp(x.reshape(-1, x.shape[-1]), layers, self.normalise, again)
         return output.reshape(*x.shape[:-1], output.shape[-1])
 
     def plain(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
@@ -165,7 +166,7 @@ class TanhGaussianActor(eqx.Module):
 
     def __call__(self, observations: Float[Array, "*batch obs"]) -> Gaussian:
         """The Gaussian before the squash."""
-        mean, log_std = jnp.split(self.mlp(observations), 2, -1)
+        mean, log_std = jnp.split(self.mlp(observations, again=True), 2, -1)
         return Gaussian(mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
 
     def mode(self, observations: Float[Array, "*batch obs"]) -> Float[Array, "*batch act"]:

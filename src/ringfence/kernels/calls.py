@@ -15,9 +15,6 @@ from jaxtyping import Array, Float, UInt32
 from ringfence.kernels.build import build
 
 NAMES = ("forward", "backward", "adam", "threefry")
-# Up to so many rows, hidden layers are kept even where no gradient follows: XLA can then merge the call with that of a
-# gradient at the same inputs.
-MOST_KEPT = 1024
 Tree = TypeVar("Tree")
 Layers = tuple[tuple[Array, Array], ...]  # weight and bias of each
 
@@ -68,10 +65,11 @@ def call(
     return found
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def mlp(x: Float[Array, "rows inputs"], layers: Layers, normalise: bool) -> Float[Array, "rows outputs"]:
-    """The network's outputs."""
-    if x.shape[0] <= MOST_KEPT:
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def mlp(x: Float[Array, "rows inputs"], layers: Layers, normalise: bool, keep: bool) -> Float[Array, "rows outputs"]:
+    """The network's outputs. With `keep` hidden layers are kept even where no gradient follows: XLA then merges the call with
+    that of a gradient at the same inputs."""
+    if keep:
         return keeping(x, layers, normalise)[0]
     shape = (x.shape[0], layers[-1][0].shape[1])
     return call("forward", [shape], x, *flat(layers), normalise=normalise)[0]
@@ -90,7 +88,7 @@ def keeping(x: Array, layers: Layers, normalise: bool) -> tuple[Array, list[list
     return output, [kept[i : i + each] for i in range(0, len(kept), each)]
 
 
-def forward(x: Any, layers: Any, normalise: bool) -> tuple[Array, Any]:
+def forward(x: Any, layers: Any, normalise: bool, keep: bool) -> tuple[Array, Any]:
     """The outputs, and what `backward` asks for. Each array comes with word of whether its gradient is wanted."""
     values = jax.tree.map(lambda array: array.value, layers)
     output, hidden = keeping(x.value, values, normalise)
@@ -100,7 +98,7 @@ def forward(x: Any, layers: Any, normalise: bool) -> tuple[Array, Any]:
     return output, (x.value, values, hidden, *wanted)
 
 
-def backward(normalise: bool, kept: Any, gradient: Any) -> tuple[Array | None, Layers | None]:
+def backward(normalise: bool, keep: bool, kept: Any, gradient: Any) -> tuple[Array | None, Layers | None]:
     x, layers, hidden, *wanted = kept
     wants_input, wants_weights = (mark is not None for mark in wanted)
     inputs = [[x], *hidden]
