@@ -67,8 +67,8 @@ def call(
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def mlp(x: Float[Array, "rows inputs"], layers: Layers, normalise: bool, keep: bool) -> Float[Array, "rows outputs"]:
-    """The network's outputs. With `keep` hidden layers are kept even where no gradient follows: XLA then merges the call with
-    that of a gradient at the same inputs."""
+    """The network's outputs. With `keep` hidden layers are kept even where no gradient follows: XLA then merges the call
+    with that of a gradient at the same inputs."""
     if keep:
         return keeping(x, layers, normalise)[0]
     shape = (x.shape[0], layers[-1][0].shape[1])
