@@ -156,8 +156,9 @@ void weight_gradients(const float* input, int64_t inputs, const float* signal, i
     });
 }
 
-// Arguments: the gradient at y; then for each layer, the last first: its weight, and x or what was kept of the layer before. Results: the gradient at x, if it is wanted; then those of each layer's weight and
-// bias, the last first, if they are.
+// Arguments: the gradient at y; then for each layer, the last first: its weight, and x or what was kept of the layer
+// before. Results: the gradient at x, if it is wanted; then those of each layer's weight and bias, the last first, if they
+// are.
 //
 // Each thread has its own rows, whose signals stay in its cache until the weights' gradients have them; what the threads
 // found is added up in the end.
@@ -181,8 +182,8 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rem
     steps.push_back(step);
   }
   const int64_t networks = gradient.networks, threads = pool.num_threads();
-  // A range of rows for each thread. With more of them threads would end at the same time more often, but what each found would
-  // have to be added up.
+  // A range of rows for each thread. With more of them threads would end at the same time more often, but what each found
+  // would have to be added up.
   const int64_t ranges = networks >= 4 * threads ? 1 : std::clamp<int64_t>(gradient.rows / 128, 1, threads);
   float* partials = wants_weights ? scratch(5, networks * (ranges - 1) * partial_size) : nullptr;
 
@@ -242,8 +243,9 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rem
         const Step& step = steps[l];
         const int64_t inputs = step.weight.rows, outputs = step.weight.columns;
         float* own = partials + (network * (ranges - 1) + range - 1) * partial_size + step.partial;
-        weight_gradients(live.of(step.input.values, network, chunk, 3, step.normalised), inputs, l ? signals + steps[l - 1].signal : top, outputs,
-                         live.count, range ? own : step.weight_gradient.of(network),
+        const float* input = live.of(step.input.values, network, chunk, 3, step.normalised);
+        const float* signal = l ? signals + steps[l - 1].signal : top;
+        weight_gradients(input, inputs, signal, outputs, live.count, range ? own : step.weight_gradient.of(network),
                          range ? own + inputs * outputs : step.bias_gradient.of(network), chunk > begin);
       }
     }

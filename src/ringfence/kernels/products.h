@@ -75,11 +75,11 @@ using Tile = void (*)(Input, const float*, ptrdiff_t, int, const float*, ptrdiff
 
 // Tiles of 1 to MR rows
 template <int vectors, int... before>
-constexpr std::array<Tile, sizeof...(before)> tiles(std::integer_sequence<int, before...>) {
+constexpr std::array<Tile, sizeof...(before)> make_tiles(std::integer_sequence<int, before...>) {
   return {tile<before + 1, vectors>...};
 }
 template <int vectors>
-constexpr auto TILES = tiles<vectors>(std::make_integer_sequence<int, MR>{});
+constexpr auto TILES = make_tiles<vectors>(std::make_integer_sequence<int, MR>{});
 
 // Memory of this thread, aligned to cache lines.
 float* scratch(int slot, size_t size) {
@@ -132,7 +132,7 @@ void multiply_panel(Input a, Input b, const float* start, Output c, int64_t rows
                     After after = After::nothing, bool onto = false) {
   const int width = columns <= LANES ? LANES : NR;
   const auto& tiles = width == NR ? TILES<2> : TILES<1>;
-  const int64_t count_of_tiles = (rows + MR - 1) / MR;
+  const int64_t high = (rows + MR - 1) / MR;  // tiles, of about equal numbers of rows
   const bool whole = columns == width && c.column == 1;
   // Where A's rows lie in the first cache, B can come straight from the second. Else it is put together in the first.
   const bool direct = a.column == 1 && b.column == 1 && columns == width;
@@ -145,14 +145,13 @@ void multiply_panel(Input a, Input b, const float* start, Output c, int64_t rows
     const float* right = direct ? b.at(k, 0).data : panel;
     const ptrdiff_t right_row = direct ? b.row : width;
     if (!direct) pack(b.at(k, 0), part, columns, width, panel, width);
-    for (int64_t t = 0; t < count_of_tiles; ++t) {
-      const int64_t i = rows * t / count_of_tiles;
-      const int count = static_cast<int>(rows * (t + 1) / count_of_tiles - i);
+    for (int64_t t = 0; t < high; ++t) {
+      const int64_t i = rows * t / high;
+      const int count = static_cast<int>(rows * (t + 1) / high - i);
       const Tile run = tiles[count - 1];
       const Output to = c.at(i, 0);
       if (whole) {
-        run(a.at(i, k), right, right_row, part, k || onto ? to.data : first, k || onto ? to.row : 0, to.data,
-                    to.row, now);
+        run(a.at(i, k), right, right_row, part, k || onto ? to.data : first, k || onto ? to.row : 0, to.data, to.row, now);
         continue;
       }
       // By way of a whole tile
