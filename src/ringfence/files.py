@@ -51,10 +51,15 @@ def cache_directory() -> Path:
 
 def machine_fingerprint() -> str:
     """Programs are compiled for one kind of processor; another must not load them."""
+    flags = " ".join(processor_flags())
+    return hashlib.sha256(f"{platform.machine()} {platform.processor()} {flags}".encode()).hexdigest()[:12]
+
+
+def processor_flags() -> list[str]:
+    """What the processor can do, in the words of Linux; empty where they cannot be read."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return hashlib.sha256(f"{platform.machine()} {platform.processor()} {flags}".encode()).hexdigest()[:12]
+    return next((line.split() for line in lines if line.startswith(("flags", "Features"))), [])
 
 
 def _plain(value: object) -> Any:

@@ -13,6 +13,7 @@ import pytest
 
 from ringfence.algorithms.optimise import Adam
 from ringfence.kernels import calls as kernels
+from ringfence.kernels import computation
 from ringfence.networks import MLP
 from ringfence.randomness import counters, random_key, threefry
 
@@ -257,6 +258,14 @@ def test_without_a_compiler_that_works_there_are_no_kernels(
 def test_with_a_compiler_there_are_kernels() -> None:
     """Else a mistake in the source would only make the tests of this file vanish."""
     assert kernels.available()
+
+
+def test_what_computes_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    sets = {"kernels/avx512": " avx512f " in CPU, "kernels/avx2": " avx2 " in CPU, "xla": True}
+    best = next(name for name, has in sets.items() if has)
+    assert computation() == (best if kernels.available() else "xla")
+    monkeypatch.setattr(kernels, "available", lambda: False)
+    assert computation() == "xla"
 
 
 def test_kernels_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

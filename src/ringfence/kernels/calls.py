@@ -12,6 +12,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float, UInt32
 
+from ringfence.files import processor_flags
 from ringfence.kernels.build import build
 
 NAMES = ("forward", "backward", "adam", "threefry")
@@ -39,6 +40,13 @@ def library_name() -> str | None:
 def available() -> bool:
     """Whether there is anything to call: only on the CPU, and on one device."""
     return jax.default_backend() == "cpu" and jax.device_count() == 1 and library_name() is not None
+
+
+def computation() -> str:
+    """See `ringfence.kernels.computation`."""
+    if not available():
+        return "xla"
+    return "kernels/avx512" if "avx512f" in processor_flags() else "kernels/avx2"
 
 
 def usable(*arrays: Array) -> bool:
