@@ -7,10 +7,10 @@ import pytest
 from rich.console import Console
 
 from ringfence.errors import WouldOverwrite
+from ringfence.reports.theory import run_theory
 from ringfence.tabular.cmdp import log_states, occupancy
 from ringfence.tabular.cpq import cost_fixed_point, uniform_over
 from ringfence.tabular.examples import corridor, stitching
-from ringfence.tabular.report import run_theory
 from ringfence.tabular.studies import (
     OOD_THRESHOLD,
     alpha_sweeps,

@@ -21,7 +21,7 @@ def add_theory(verbs: Any) -> None:
 def theory(options: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from ringfence.tabular.report import run_theory
+    from ringfence.reports.theory import run_theory
 
     run_theory(
         options.out, Console(), seed=options.seed, overwrite=options.overwrite, cases=options.cases, logs=options.logs

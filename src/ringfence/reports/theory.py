@@ -10,12 +10,12 @@ from rich.table import Table as RichTable
 
 from ringfence.errors import WouldOverwrite
 from ringfence.files import write_json
+from ringfence.reports.theory_pictures import draw_alpha_sweeps, draw_methods
 from ringfence.tabular import counterexamples
 from ringfence.tabular.cmdp import expected_cost, uniform_policy
 from ringfence.tabular.cpq import Settings, out_of_distribution, run_cpq
 from ringfence.tabular.examples import Example, hand_made
 from ringfence.tabular.naive import least_cost_within
-from ringfence.tabular.pictures import draw_alpha_sweeps, draw_methods
 from ringfence.tabular.studies import (
     OOD_THRESHOLD,
     Point,

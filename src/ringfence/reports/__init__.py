@@ -1,0 +1,1 @@
+"""Results turned into tables, pictures and pages; the numbers are computed elsewhere."""
