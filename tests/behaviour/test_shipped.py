@@ -15,7 +15,7 @@ from ringfence.errors import UnknownName
 from ringfence.evaluation import evaluate
 
 RESULTS = Path(__file__).parents[2] / "results" / "behaviour"
-ALL = [(task, behaviour) for task in tasks.TASKS for behaviour in BEHAVIOURS]
+ALL = [(task, behaviour) for task in tasks.ROBOTS for behaviour in BEHAVIOURS]
 
 
 @pytest.mark.parametrize(("task", "behaviour"), ALL)
@@ -30,7 +30,7 @@ def test_a_shipped_policy_says_how_it_was_made_and_is_the_one_that_was_measured(
     assert measured["sampled"]["episodes"] == 100
 
 
-@pytest.mark.parametrize("task", tasks.TASKS)
+@pytest.mark.parametrize("task", tasks.ROBOTS)
 def test_the_unsafe_policy_is_over_the_limit_and_earns_more_than_the_safe_one_inside_it(task):
     unsafe, safe = (json.loads((RESULTS / f"{task}-{b}.json").read_text())["sampled"]["summary"] for b in BEHAVIOURS)
     assert unsafe["discounted cost"]["mean"] > 30 >= safe["discounted cost"]["mean"]

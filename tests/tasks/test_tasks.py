@@ -10,7 +10,7 @@ from ringfence import tasks
 from ringfence.errors import InvalidSetting, UnknownName
 
 
-@pytest.mark.parametrize("name", tasks.TASKS)
+@pytest.mark.parametrize("name", tasks.ROBOTS)
 def test_a_built_in_task_costs_the_mean_torque_of_the_executed_action(name):
     env = tasks.make(name)
     env.reset(seed=0)

@@ -25,7 +25,7 @@ COLOURS = {"unsafe": "#d1495b", "safe": "#2e86ab"}
 def evaluate_shipped(out: Path) -> list[dict[str, Any]]:
     """Each shipped policy on fresh episodes, sampled (as it writes logs) and deterministic; a JSON file for each."""
     table = []
-    for task in tasks.TASKS:
+    for task in tasks.ROBOTS:
         evaluator = Evaluator(task, parallel=20)
         for behaviour in BEHAVIOURS:
             policy = shipped_policy(task, behaviour)
@@ -66,7 +66,7 @@ def width_table(out: Path) -> str:
     """Return and discounted cost of each policy when its noise is made narrower or wider: what the log's width costs."""
     lines = ["| policy | " + " | ".join(f"std {std:g}" for std in WIDTHS) + " |", "|---" * (len(WIDTHS) + 1) + "|"]
     measured = {}
-    for task in tasks.TASKS:
+    for task in tasks.ROBOTS:
         evaluator = Evaluator(task, parallel=20)
         for behaviour in BEHAVIOURS:
             policy, cells = shipped_policy(task, behaviour), []
@@ -139,7 +139,7 @@ def main(out: Path) -> None:
         with atomic_write(out / name) as temporary:
             temporary.write_text(text + "\n")
         print(text, "\n")
-    for task in tasks.TASKS:
+    for task in tasks.ROBOTS:
         plot_dataset(collect_dataset(task, PICTURE_ROWS), out / f"{task}.png")
 
 

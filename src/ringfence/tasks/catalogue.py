@@ -28,5 +28,9 @@ TASKS: dict[str, Task] = {
         Task("hopper-torque", "Hopper-v5"),
         Task("halfcheetah-torque", "HalfCheetah-v5"),
         Task("walker2d-torque", "Walker2d-v5"),
+        Task("reactor", "ringfence.tasks.plant:Reactor-v1", limit=20.0, horizon=120, cost=None),
     )
 }
+
+ROBOTS = tuple(task.name for task in TASKS.values() if task.cost == "mean")
+"""The paper's three robots, whose behaviours were learned online."""
