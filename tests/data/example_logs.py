@@ -53,6 +53,9 @@ def full_dataset() -> Dataset:
         source_names=("slow", "fast", "öl"),
         action_low=[-2, -1],
         action_high=[2, 1.5],
+        observation_names=("Tc [K]", "flow", "öl"),
+        action_names=("valve", "pump"),
+        units={"Tc [K]": "K", "pump": "1/min", "rewards": "€"},
         name="valve",
         notes=("written by a test",),
         metadata={"task": "valve", "seed": 3, "policies": ["a", "b"], "discount": 0.99},
@@ -96,6 +99,8 @@ def assert_same(left: Dataset, right: Dataset) -> None:
     assert left.fingerprint == right.fingerprint
     assert (left.name, left.notes, left.metadata) == (right.name, right.notes, right.metadata)
     assert left.source_names == right.source_names
+    assert (left.observation_names, left.action_names) == (right.observation_names, right.action_names)
+    assert left.units == right.units
     if left.source is None or right.source is None:
         assert left.source is right.source
     else:

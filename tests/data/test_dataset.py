@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfence.data import Dataset, Normaliser, episode_table
-from ringfence.errors import ActionOutOfBounds, EmptyData, InvalidSetting
-from tests.data.example_logs import columns, full_dataset, without
+from ringfence.data import Dataset, Normaliser, episode_table, load_file, save
+from ringfence.errors import ActionOutOfBounds, EmptyData, InvalidSetting, NonFiniteValue, WrongShape
+from tests.data.example_logs import assert_same, columns, full_dataset, without
 
 
 def to_go_by_loop(values, ends, discount):
@@ -181,6 +181,128 @@ def test_selecting_episodes_keeps_whole_episodes_in_order():
         dataset.select_episodes([])
     with pytest.raises(InvalidSetting, match="4 episodes"):
         dataset.select_episodes(np.array([True]))
+
+
+@pytest.mark.parametrize("chosen", [[4], [-1], [0.0], [[0, 9]]])
+def test_episodes_that_do_not_exist_are_refused(chosen):
+    with pytest.raises(InvalidSetting, match="episode"):
+        full_dataset().select_episodes(chosen)
+
+
+def test_a_selection_says_that_its_last_episode_is_unfinished_only_if_it_is():
+    dataset = Dataset.from_arrays(**columns(25))
+    unfinished = "the last episode (5 rows) is unfinished: it neither terminated nor was truncated"
+    assert unfinished in dataset.select_episodes([0, 2]).notes
+    assert unfinished in dataset.select_episodes([2]).notes
+    assert unfinished not in dataset.select_episodes([0, 1]).notes
+
+
+def log_of_episodes(lengths, sources=None, last_end=True):
+    """Episodes of these lengths whose rewards are the number of the episode."""
+    rows = sum(lengths)
+    ends = np.isin(np.arange(rows), np.cumsum(lengths) - 1)
+    ends[-1] = last_end
+    log = without(columns(rows), "truncations") | {"rewards": np.repeat(np.arange(len(lengths)), lengths)}
+    source = None if sources is None else np.repeat(sources, lengths)
+    return Dataset.from_arrays(**log | {"terminations": ends}, source=source)
+
+
+def test_the_horizon_is_the_length_of_the_longest_episode():
+    dataset = log_of_episodes([3, 7, 2])
+    assert dataset.horizon == 7
+    assert dataset.select_episodes([0, 2]).horizon == 3
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.sampled_from("abc")), min_size=2, max_size=30),
+    st.floats(0.01, 0.99),
+    st.integers(0, 2**32),
+    st.booleans(),
+)
+def test_holding_out_divides_the_log_into_two_parts_of_whole_episodes(episodes, share, seed, finished):
+    lengths, sources = zip(*episodes, strict=True)
+    dataset = log_of_episodes(lengths, sources, finished or len(lengths) == 2)
+    train, held_out = dataset.hold_out(share, seed)
+    again = dataset.hold_out(share, seed)
+    assert (train.fingerprint, held_out.fingerprint) == (again[0].fingerprint, again[1].fingerprint)
+    parts = {number: part for part in (train, held_out) for number in np.unique(part.rewards).tolist()}
+    assert sorted(parts) == list(range(len(lengths)))  # each episode is in one part ...
+    assert len(train) + len(held_out) == len(dataset)  # ... and whole
+    for number, part in parts.items():
+        np.testing.assert_array_equal(
+            part.observations[part.rewards == number], dataset.observations[dataset.rewards == number]
+        )
+        assert part.source_names[part.source[part.rewards == number][0]] == sources[int(number)]
+    assert held_out.terminations[-1]  # an unfinished episode judges nothing
+    assert len(held_out.episode_starts) == np.clip(round(share * len(lengths)), 1, len(lengths) - 1)
+
+
+def test_each_source_is_held_out_in_proportion():
+    dataset = log_of_episodes([2] * 60, ["a"] * 40 + ["b"] * 20)
+    train, held_out = dataset.hold_out(0.25, seed=1)
+    assert [int((held_out.source[held_out.episode_starts] == code).sum()) for code in (0, 1)] == [10, 5]
+    assert len(train.episode_starts) == 45
+    assert held_out.fingerprint != dataset.hold_out(0.25, seed=2)[1].fingerprint
+
+
+def test_a_source_of_one_episode_is_learned_from_and_sources_do_not_matter_where_each_has_one():
+    train, _ = log_of_episodes([2] * 10, ["a"] * 9 + ["b"]).hold_out(0.5)
+    assert (train.source == 1).any()
+    train, held_out = log_of_episodes([2] * 4, list("abcd")).hold_out(0.5)
+    assert len(train.episode_starts) == len(held_out.episode_starts) == 2
+
+
+def test_a_log_that_cannot_be_divided_is_refused():
+    with pytest.raises(EmptyData, match="two episodes"):
+        log_of_episodes([5]).hold_out(0.2)
+    for share in (0, 1, -0.5, np.nan):
+        with pytest.raises(InvalidSetting, match="between 0 and 1"):
+            log_of_episodes([5, 5]).hold_out(share)
+
+
+def test_a_part_survives_being_saved(tmp_path):
+    _, held_out = full_dataset().hold_out(0.5)
+    save(held_out, tmp_path / "part.h5")
+    assert_same(load_file(tmp_path / "part.h5"), held_out)
+
+
+def test_columns_without_names_are_numbered():
+    dataset = Dataset.from_arrays(**columns())
+    assert dataset.observation_names == ("obs_0", "obs_1", "obs_2")
+    assert dataset.action_names == ("action_0", "action_1")
+    assert dataset.units == {}
+
+
+def test_names_stay_with_a_part_of_the_log_and_are_no_part_of_its_fingerprint():
+    names = {"observation_names": ["a", "b", "c"], "action_names": ["u", "v"], "units": {"a": "K"}}
+    dataset = Dataset.from_arrays(**columns(), **names)
+    part = dataset.select_episodes([1])
+    assert (part.observation_names, part.action_names, part.units) == (("a", "b", "c"), ("u", "v"), {"a": "K"})
+    assert dataset.fingerprint == Dataset.from_arrays(**columns()).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"observation_names": ["a", "b"]}, "2 names for the observations, which have 3"),
+        ({"observation_names": ["a", "b", "a"]}, "'a' appears more than once"),
+        ({"action_names": ["u", " "]}, "one is empty"),
+        ({"action_names": [1, 2]}, "list of text"),
+        ({"units": {"speed": "m/s"}}, "'speed'"),
+        ({"units": {"obs_0": 3}}, "3; needed: text"),
+    ],
+)
+def test_names_that_do_not_fit_the_columns_are_refused(names, message):
+    with pytest.raises(WrongShape, match=message):
+        Dataset.from_arrays(**columns(), **names)
+
+
+def test_a_named_column_is_called_by_its_name_in_errors():
+    log = columns()
+    log["observations"] = np.where(np.arange(3) == 1, np.nan, log["observations"])
+    with pytest.raises(NonFiniteValue, match="column 'flow' is nan in row 0"):
+        Dataset.from_arrays(**log, observation_names=["Tc", "flow", "level"])
 
 
 @pytest.mark.parametrize("name", [*columns(), "action_low"])

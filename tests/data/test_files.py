@@ -6,6 +6,7 @@ import sys
 import h5py
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -153,6 +154,41 @@ def test_a_column_mapping_reads_a_table_with_its_own_names(tmp_path):
     assert dataset.costs.tolist() == [0, 1, 0]
     assert dataset.terminations.tolist() == [False, True, False]
     assert dataset.truncations.tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_a_table_gives_its_column_names_and_units_to_the_log(tmp_path, suffix):
+    log = columns()
+    table = {f"x{index} [K]": log["observations"][:, index] for index in range(3)}
+    table |= {"Tc": log["actions"][:, 0], "profit [EUR/h]": log["rewards"], "cost": log["costs"]}
+    table["terminated"] = log["terminations"]
+    schema = pa.schema([pa.field(name, pa.array(values).type) for name, values in table.items()])
+    schema = schema.set(3, schema.field("Tc").with_metadata({"unit": "°C"}))
+    if suffix == ".csv":
+        pa.csv.write_csv(pa.table(table), tmp_path / "log.csv")
+    else:
+        pq.write_table(pa.table(table, schema=schema), tmp_path / "log.parquet")
+    mapping = ColumnMapping(observations=["x0 [K]", "x1 [K]", "x2 [K]"], actions=["Tc"], rewards="profit [EUR/h]")
+    dataset = load_file(tmp_path / f"log{suffix}", columns=mapping)
+    assert dataset.observation_names == ("x0 [K]", "x1 [K]", "x2 [K]")
+    assert dataset.action_names == ("Tc",)
+    expected = {"x0 [K]": "K", "x1 [K]": "K", "x2 [K]": "K", "rewards": "EUR/h"}
+    assert dataset.units == expected | ({"Tc": "°C"} if suffix == ".parquet" else {})
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".npz"])
+def test_another_program_may_name_the_columns_of_its_arrays(tmp_path, suffix):
+    names = {"observation_names": ["Tc", "flow", "öl"], "action_names": ["valve", "pump"]}
+    path = tmp_path / f"log{suffix}"
+    if suffix == ".h5":
+        with h5py.File(write_foreign(columns(), path), "a") as file:
+            for name, values in names.items():
+                file.attrs[name] = values
+    else:
+        write_foreign(columns() | names, path)
+    dataset = load_file(path)
+    assert dataset.observation_names == ("Tc", "flow", "öl")
+    assert dataset.action_names == ("valve", "pump")
 
 
 def test_a_csv_that_begins_with_whole_numbers_may_go_on_with_fractions(tmp_path):

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from ringfence.data import Dataset, plot_summary, print_summary, summarise
+from ringfence.data import Dataset, summarise
 from ringfence.errors import InvalidSetting, WouldOverwrite
 from ringfence.limits import Limit
+from ringfence.reports.log import plot_summary, print_summary
 from tests.data.example_logs import columns, full_dataset
 
 
@@ -103,7 +104,7 @@ CASES = {
     "only 4 episodes": {},
     "the last episode (5 rows) is unfinished": {"terminations": np.arange(40) % 10 == 4},
     "all rows come from one source ('ppo')": {"source": ["ppo"] * 40},
-    "never change: 1": {
+    "never change: obs_1": {
         "observations": np.column_stack([np.arange(40), np.ones(40)]),
         "next_observations": np.column_stack([np.arange(1, 41), np.ones(40)]),
     },
@@ -148,6 +149,30 @@ def test_the_printed_summary_shows_the_limit_and_survives_odd_names():
     assert "[a]" in text
     assert "kept by 1 of 4 episodes (25.0%)" in text
     assert "0.15 per step" in text
+
+
+def test_each_column_is_printed_with_its_name_unit_and_range():
+    log = constant_cost_log(observation_names=("Tc [K]", "flow"), action_names=("valve",), units={"Tc [K]": "K"})
+    console = Console(file=io.StringIO(), width=120)
+    print_summary(summarise(log), console)
+    rows = [[cell.strip() for cell in line.strip("│ ").split("│")] for line in console.file.getvalue().splitlines()]
+    for index, (name, unit) in enumerate([("Tc [K]", "K"), ("flow", "")]):
+        values = log.observations[:, index]
+        assert ["observations", name, unit, f"{values.min():.4g}", f"{values.max():.4g}"] in rows
+    assert ["actions", "valve", "", f"{log.actions.min():.4g}", f"{log.actions.max():.4g}"] in rows
+    assert ["action bounds", "valve", "", "-1", "1"] in rows
+
+
+def test_of_very_many_columns_the_first_are_printed():
+    rows = 10
+    path = np.random.default_rng(0).normal(size=(rows + 1, 50))
+    log = constant_cost_log((1.0,), observations=path[:-1], next_observations=path[1:])
+    console = Console(file=io.StringIO(), width=120)
+    print_summary(summarise(log), console)
+    text = console.file.getvalue()
+    assert "obs_39" in text
+    assert "obs_40" not in text
+    assert "and 10 more" in text
 
 
 @pytest.mark.parametrize("dataset", [full_dataset(), constant_cost_log()], ids=["sources", "plain"])

@@ -26,7 +26,8 @@ def add_inspect(verbs: Any) -> None:
 def inspect(options: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from ringfence.data import plot_summary, print_summary, summarise
+    from ringfence.data import summarise
+    from ringfence.reports.log import plot_summary, print_summary
 
     log = load_log(options)
     limit = limit_of(options, log)

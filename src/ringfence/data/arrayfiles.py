@@ -23,7 +23,8 @@ KEYS = {
     "episode": ("episode",),
     "source": ("source",),
 }
-PLAIN_HEADER = ("action_low", "action_high", "source_names")  # what other programs may state, under these names
+# What other programs may state, under these names.
+PLAIN_HEADER = ("action_low", "action_high", "source_names", "observation_names", "action_names")
 
 
 def read_hdf5(path: Path) -> RawLog:

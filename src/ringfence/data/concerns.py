@@ -96,7 +96,7 @@ def _behaviour(dataset: Dataset) -> Iterator[str]:
 def _rows(dataset: Dataset) -> Iterator[str]:
     constant = np.flatnonzero(dataset.observations.min(axis=0) == dataset.observations.max(axis=0))
     if len(constant):
-        yield f"observation dimensions that never change: {', '.join(map(str, constant))}"
+        yield f"observations that never change: {', '.join(dataset.observation_names[index] for index in constant)}"
     duplicates = _duplicate_share(dataset)
     if duplicates > DUPLICATES:
         yield f"{duplicates:.1%} of the rows repeat an earlier row exactly: part of the log may have been added twice"

@@ -1,7 +1,6 @@
 """One log in memory: validated once, never changed afterwards."""
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -9,19 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ringfence.data import checks
-from ringfence.data.episodes import (
-    discounted_sum_to_go,
-    episode_bounds,
-    rows_with_known_successor,
-    truncations_from_episode_column,
-)
+from ringfence.data import checks, names, prepare
+from ringfence.data.episodes import discounted_sum_to_go, episode_bounds, truncations_from_episode_column
 from ringfence.data.normaliser import Normaliser
+from ringfence.data.prepare import CostFunction
 from ringfence.data.rawlog import columns_digest
-from ringfence.errors import EmptyData, InvalidSetting, MissingColumns, NoEpisodeEnds, WrongShape
-
-CostFunction = Callable[[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]], ArrayLike]
-"""costs of shape (rows,) from observations, actions and next observations."""
+from ringfence.data.split import chosen_episodes, held_out_episodes
+from ringfence.errors import NoEpisodeEnds, WrongShape
 
 ROW_COLUMNS = ("observations", "actions", "rewards", "costs", "next_observations", "terminations", "truncations")
 
@@ -46,8 +39,11 @@ class Dataset:
     action_high: NDArray[np.float32]  # (act,)
     source: NDArray[np.int32] | None = None  # (rows,): which behaviour wrote the row, an index of source_names
     source_names: tuple[str, ...] = ()
+    observation_names: tuple[str, ...] = ()  # (obs,): what each column of the observations is called
+    action_names: tuple[str, ...] = ()  # (act,)
+    units: Mapping[str, str] = field(default_factory=dict)  # unit of a named column, of "rewards" or of "costs"
     name: str = "log"
-    notes: tuple[str, ...] = ()  # what reading did that a person should know
+    notes: tuple[str, ...] = ()  # what reading did that the user should know
     metadata: Mapping[str, Any] = field(default_factory=dict)  # task, seed, discount, ...: JSON values
 
     @classmethod
@@ -66,6 +62,9 @@ class Dataset:
         source_names: Sequence[str] = (),
         action_low: ArrayLike | None = None,
         action_high: ArrayLike | None = None,
+        observation_names: Sequence[str] | None = None,
+        action_names: Sequence[str] | None = None,
+        units: Mapping[str, str] | None = None,
         name: str = "log",
         notes: Sequence[str] = (),
         metadata: Mapping[str, Any] | None = None,
@@ -76,11 +75,11 @@ class Dataset:
         `costs` may be a function of (observations, actions, next observations). `episode` names each row's
         episode and stands in for the flags. Without `next_observations` they are taken from the following row,
         at the price of the last row of each truncated episode. Without bounds they are [-1, 1] if the log
-        fits in, else the log's own extremes. `labels` tells error messages what the columns are called
-        where they came from.
+        fits in, else the log's own extremes. Without names the columns are obs_0, ..., action_0, .... `labels` tells
+        error messages what the columns are called where they came from.
         """
-        labels = labels or {}
-        _all_given(observations=observations, actions=actions, rewards=rewards, costs=costs)
+        labels = names.labels(labels or {}, observation_names, action_names)
+        prepare.require_given(observations=observations, actions=actions, rewards=rewards, costs=costs)
         if terminations is None and truncations is None and episode is None:
             raise NoEpisodeEnds(
                 "nothing says where episodes end; give terminations and truncations (true in an episode's last "
@@ -122,7 +121,7 @@ class Dataset:
                 "row of each episode"
             )
         if next_observations is None:
-            found += _derive_next_observations(columns)
+            found += prepare.derive_next_observations(columns)
         elif columns["next_observations"].shape != columns["observations"].shape:
             raise WrongShape(
                 f"{checks.column_label('next_observations', labels)} has shape "
@@ -130,22 +129,27 @@ class Dataset:
                 f"{columns['observations'].shape}; both describe the same kind of state"
             )
         if callable(costs):
-            columns["costs"] = _call_cost(costs, columns)
+            columns["costs"] = prepare.call_cost(costs, columns)
         checks.costs_not_negative(columns["costs"], labels)
 
-        low, high, bound_notes = _action_bounds(columns["actions"], action_low, action_high)
+        low, high, bound_notes = prepare.action_bounds(columns["actions"], action_low, action_high)
         columns["actions"] = checks.actions_inside(columns["actions"], low, high, labels)
         if source is not None:
-            columns["source"], source_names = _source_codes(columns["source"], source_names, labels)
-        found += bound_notes + _unfinished_note(columns["terminations"] | columns["truncations"])
+            columns["source"], source_names = prepare.source_codes(columns["source"], source_names, labels)
+        found += bound_notes + prepare.unfinished_note(columns["terminations"] | columns["truncations"])
+        observed = names.column_names("observations", observation_names, columns["observations"], "obs_")
+        acted = names.column_names("actions", action_names, columns["actions"], "action_")
         return cls(
             **{column: _read_only(array) for column, array in columns.items()},
             action_low=_read_only(low),
             action_high=_read_only(high),
+            observation_names=observed,
+            action_names=acted,
+            units=names.checked_units(units or {}, observed, acted),
             source_names=tuple(source_names) if source is not None else (),
             name=name,
             notes=tuple(dict.fromkeys(found)),
-            metadata=_plain_json(metadata or {}),
+            metadata=prepare.plain_json(metadata or {}),
         )
 
     def __len__(self) -> int:
@@ -173,6 +177,11 @@ class Dataset:
     def episode_slices(self) -> list[slice]:
         return [slice(*bounds) for bounds in zip(*map(np.ndarray.tolist, self._episode_bounds), strict=True)]
 
+    @property
+    def horizon(self) -> int:
+        """The log's horizon: the number of steps of its longest episode."""
+        return int((self.episode_ends - self.episode_starts).max())
+
     @cached_property
     def normaliser(self) -> Normaliser:
         """Mean and spread of the observations."""
@@ -194,111 +203,25 @@ class Dataset:
 
     def select_episodes(self, chosen: ArrayLike) -> "Dataset":
         """The log reduced to whole episodes, in their order: a mask over episodes, or their indices."""
-        index = np.asarray(chosen)
-        index = index if index.size else index.astype(np.intp)  # an empty list would count as one of floats
-        mask = np.zeros(len(self.episode_starts), np.bool_)
-        if index.dtype == np.bool_ and index.shape != mask.shape:
-            raise InvalidSetting(f"the mask has shape {index.shape}; the log has {len(mask)} episodes")
-        mask[index] = True
-        if not mask.any():
-            raise EmptyData(f"none of the {len(mask)} episodes is selected")
+        mask = chosen_episodes(chosen, len(self.episode_starts))
         rows = np.repeat(mask, self.episode_ends - self.episode_starts)
         columns = ROW_COLUMNS if self.source is None else (*ROW_COLUMNS, "source")
         changes: dict[str, Any] = {column: _read_only(getattr(self, column)[rows]) for column in columns}
-        return replace(self, **changes, notes=(*self.notes, f"{mask.sum()} of {len(mask)} episodes selected"))
+        outdated = prepare.unfinished_note(self.terminations | self.truncations)
+        notes = [note for note in self.notes if note not in outdated]
+        notes += prepare.unfinished_note(changes["terminations"] | changes["truncations"])
+        return replace(self, **changes, notes=(*notes, f"{mask.sum()} of {len(mask)} episodes selected"))
 
+    def hold_out(self, share: float, seed: int = 0) -> tuple["Dataset", "Dataset"]:
+        """Two logs, one to learn from and one to judge by, that have no episode in common.
 
-def _all_given(**columns: object) -> None:
-    missing = [column for column, values in columns.items() if values is None]
-    if missing:
-        raise MissingColumns(f"the log lacks {', '.join(missing)}; every step needs all of them")
-
-
-def _derive_next_observations(columns: dict[str, NDArray[Any]]) -> list[str]:
-    """Fill in the next observations in place, dropping rows whose successor is unknown; say so."""
-    rows = len(columns["observations"])
-    kept, successor, truncations = rows_with_known_successor(columns["terminations"], columns["truncations"])
-    if not len(kept):
-        raise EmptyData(
-            "every episode is truncated after one row, so no next observation is known; add next_observations"
-        )
-    following = columns["observations"][successor]
-    dropped = rows - len(kept)
-    if dropped:
-        columns |= {column: array[kept] for column, array in columns.items()}
-    columns |= {"next_observations": following, "truncations": truncations}
-    note = "next observations were taken from the following row"
-    if dropped:
-        note += (
-            f"; {dropped} rows that end a truncated episode were dropped because what followed them was not recorded"
-        )
-    return [note]
-
-
-def _call_cost(cost: CostFunction, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-    labels = {"costs": ("costs (from the cost function)",)}
-    inputs = (columns[column] for column in ("observations", "actions", "next_observations"))
-    costs = checks.vector("costs", cost(*inputs), labels)
-    checks.equal_lengths({"observations": columns["observations"], "costs": costs}, labels)
-    checks.costs_not_negative(costs, labels)
-    return costs
-
-
-def _action_bounds(
-    actions: NDArray[np.float32], low: ArrayLike | None, high: ArrayLike | None
-) -> tuple[NDArray[np.float32], NDArray[np.float32], list[str]]:
-    """The stated bounds; else [-1, 1] if the log fits in; else the log's own extremes, with a note."""
-    dimensions = actions.shape[1]
-    if (low is None) != (high is None):
-        raise InvalidSetting("give both action_low and action_high, or neither")
-    if low is not None and high is not None:
-        given = (
-            checks.given_bounds("action_low", low, dimensions),
-            checks.given_bounds("action_high", high, dimensions),
-        )
-        return *given, []
-    least, most = actions.min(axis=0), actions.max(axis=0)
-    if least.min() >= -1 and most.max() <= 1:
-        return np.full(dimensions, -1, np.float32), np.full(dimensions, 1, np.float32), []
-    # A dimension that never moves still needs an interval of some width to be scaled by.
-    room = np.where(least < most, 0, np.maximum(1, np.abs(least))).astype(np.float32)
-    note = "action bounds were not stated: the least and greatest logged action of each dimension are used"
-    return least - room, most + room, [note]
-
-
-def _source_codes(
-    source: NDArray[Any], names: Sequence[str], labels: checks.Labels
-) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Each row's behaviour as an index of the names; without names, the values themselves are the names."""
-    if not names:
-        values, codes = np.unique(source, return_inverse=True)
-        whole = values.dtype.kind == "f" and (values == np.floor(values)).all()
-        return codes.astype(np.int32), tuple(str(value) for value in (values.astype(int) if whole else values))
-    found: NDArray[np.int32] = np.full(len(source), -1, np.int32)
-    for code, name in enumerate(names):
-        found[source == (name if source.dtype.kind == "U" else code)] = code
-    if (found < 0).any():
-        row = int(np.argmax(found < 0))
-        raise WrongShape(
-            f"{checks.column_label('source', labels)} is {source[row]} in row {row}, which is none of the "
-            f"{len(names)} named behaviours ({', '.join(names)})"
-        )
-    return found, tuple(names)
-
-
-def _unfinished_note(is_end: NDArray[np.bool_]) -> list[str]:
-    if is_end[-1]:
-        return []
-    rows = int(np.argmax(is_end[::-1]))
-    return [f"the last episode ({rows} rows) is unfinished: it neither terminated nor was truncated"]
-
-
-def _plain_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        plain: dict[str, Any] = json.loads(json.dumps(dict(metadata)))
-    except (TypeError, ValueError) as error:
-        raise InvalidSetting(f"metadata must be made of JSON values: {error}") from None
-    return plain
+        `share` of the episodes, of each source alike, are held out; the same seed holds out the same ones. An
+        unfinished last episode is never held out: its sums are not known.
+        """
+        finished = bool(self.terminations[-1] | self.truncations[-1])
+        source = None if self.source is None else self.source[self.episode_starts]
+        held_out = held_out_episodes(len(self.episode_starts), share, seed, source=source, last_is_finished=finished)
+        return self.select_episodes(~held_out), self.select_episodes(held_out)
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:

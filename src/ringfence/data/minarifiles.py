@@ -53,6 +53,7 @@ def read_minari(path: Path) -> RawLog:
         shared = set.intersection(*(set(episode) for episode in episodes))
         columns = {name: np.concatenate([episode[name] for episode in episodes]) for name in sorted(shared)}
         header = {"name": str(metadata.get("dataset_id", path.name)), "metadata": {"task": metadata.get("env_spec")}}
+        header |= {key: metadata[key] for key in ("observation_names", "action_names") if key in metadata}
         if np.isfinite(space.low).all() and np.isfinite(space.high).all():
             header |= {"action_low": space.low.tolist(), "action_high": space.high.tolist()}
     labels: dict[str, tuple[str, ...]] = {name: LABELS.get(name, (name,)) for name in columns}

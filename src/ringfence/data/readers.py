@@ -7,8 +7,9 @@ from numpy.typing import ArrayLike
 
 from ringfence.data.arrayfiles import KEYS, PLAIN_HEADER, read_hdf5, read_npz
 from ringfence.data.columnmapping import ColumnMapping
-from ringfence.data.dataset import CostFunction, Dataset
+from ringfence.data.dataset import Dataset
 from ringfence.data.minarifiles import is_minari_directory, minari_directory, read_minari
+from ringfence.data.prepare import CostFunction
 from ringfence.data.rawlog import ENTRY, RawLog, verify
 from ringfence.data.tables import read_csv, read_parquet
 from ringfence.errors import InvalidSetting, MissingColumns, UnreadableFile
@@ -48,6 +49,9 @@ def load_file(
         source_names=header.get("source_names") or (),
         action_low=action_low,
         action_high=action_high,
+        observation_names=header.get("observation_names"),
+        action_names=header.get("action_names"),
+        units=header.get("units"),
         name=str(header.get("name") or where.stem),
         notes=(*(header.get("notes") or ()), *_unused(log)),
         metadata=header.get("metadata"),

@@ -93,6 +93,9 @@ class Summary:
     rows: int
     observation_size: int
     action_size: int
+    observation_names: tuple[str, ...]
+    action_names: tuple[str, ...]
+    units: dict[str, str]
     action_low: tuple[float, ...]
     action_high: tuple[float, ...]
     ranges: dict[str, Range]
@@ -129,6 +132,9 @@ def summarise(dataset: Dataset, discount: float = 0.99, limit: Limit | None = No
         rows=len(dataset),
         observation_size=dataset.observations.shape[1],
         action_size=dataset.actions.shape[1],
+        observation_names=dataset.observation_names,
+        action_names=dataset.action_names,
+        units=dict(dataset.units),
         action_low=tuple(dataset.action_low.tolist()),
         action_high=tuple(dataset.action_high.tolist()),
         ranges={name: Range.of(getattr(dataset, name)) for name in ("observations", "actions", "rewards", "costs")},

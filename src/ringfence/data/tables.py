@@ -12,6 +12,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from ringfence.data import names as column_names
 from ringfence.data.checks import BLOCK_ROWS, blocks
 from ringfence.data.columnmapping import MATRICES, ColumnMapping
 from ringfence.data.rawlog import ENTRY, RawLog, pack_entry, reading, unpack_entry
@@ -49,6 +50,8 @@ def read_parquet(path: Path, mapping: ColumnMapping) -> RawLog:
                     _fill(values[start : start + len(part)], part, names)
                     start += len(part)
                 _set_numbers(log, column, values)
+        if log.checksum is None:
+            _set_column_names(log, _field_units(schema))
     return log
 
 
@@ -100,6 +103,7 @@ def read_csv(path: Path, mapping: ColumnMapping) -> RawLog:
             else:
                 empty = np.empty((0, len(labels[column])), np.float32)
                 _set_numbers(log, column, np.concatenate([empty, *blocks_read]))
+        _set_column_names(log, {})
     return log
 
 
@@ -137,6 +141,29 @@ def _set_names(log: RawLog, column: str, values: pa.ChunkedArray) -> None:
         if codes.dtype.kind == "i":  # otherwise a cell is empty, which the checks report
             codes = np.array([known.index(name) for name in names], np.int32)[codes]
     log.columns[column] = codes
+
+
+def _set_column_names(log: RawLog, units: Mapping[str, str]) -> None:
+    """The table's own names and units, unless the file states others for its columns."""
+    called = {"observation_names": "observations", "action_names": "actions"}
+    for key, column in called.items():
+        if column in log.labels:
+            log.header.setdefault(key, list(log.labels[column]))
+    units = {**column_names.units_in_names(log.present), **units}
+    used = {name for column in called.values() for name in log.labels.get(column, ())}
+    found = {name: unit for name, unit in units.items() if name in used}
+    for column in ("rewards", "costs"):
+        name = log.labels.get(column, ("",))[0]
+        if name in units:
+            found[column] = units[name]
+    log.header.setdefault("units", found)
+
+
+def _field_units(schema: pa.Schema) -> dict[str, str]:
+    """Units that the columns of a Parquet file carry as metadata."""
+    carried = {field.name: field.metadata or {} for field in schema}
+    units = {name: metadata.get(b"unit", metadata.get(b"units", b"")) for name, metadata in carried.items()}
+    return {name: unit.decode("utf-8", "backslashreplace") for name, unit in units.items() if unit}
 
 
 def _require_type(column: str, name: str, kind: pa.DataType) -> None:

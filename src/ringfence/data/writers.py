@@ -41,5 +41,8 @@ def to_raw_log(dataset: Dataset) -> RawLog:
         "source_names": list(dataset.source_names),
         "action_low": dataset.action_low.tolist(),
         "action_high": dataset.action_high.tolist(),
+        "observation_names": list(dataset.observation_names),
+        "action_names": list(dataset.action_names),
+        "units": dict(dataset.units),
     }
     return RawLog(columns, header)

@@ -16,12 +16,13 @@ from rich.table import Table
 from ringfence import api
 from ringfence.behaviour.collect import collect
 from ringfence.behaviour.shipped import shipped_policy
-from ringfence.data import load_file, plot_summary, print_summary, summarise
+from ringfence.data import load_file, summarise
 from ringfence.deploy import Policy
 from ringfence.evaluation import Evaluation, evaluate
 from ringfence.files import write_json
 from ringfence.limits import Limit
 from ringfence.progress import counting
+from ringfence.reports.log import plot_summary, print_summary
 from ringfence.training import Result
 
 TASK, LIMIT, DISCOUNT, HORIZON = "halfcheetah-torque", 30.0, 0.99, 1000

@@ -1,5 +1,6 @@
-"""A summary for people: tables in the terminal, and one figure."""
+"""What is in a log: tables in the terminal, and one figure."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,13 @@ from rich.table import Table
 
 from ringfence.data.dataset import Dataset
 from ringfence.data.episodes import EpisodeTable, episode_table
-from ringfence.data.summary import EpisodeSummary, Range, Spread, Summary
+from ringfence.data.summary import EpisodeSummary, Spread, Summary
 from ringfence.errors import WouldOverwrite
 from ringfence.files import atomic_write
 from ringfence.limits import Limit
 
 PLOTTED_EPISODES = 20_000  # more points than this only make the picture slower
+SHOWN_COLUMNS = 40  # of observations, and of actions
 # Okabe and Ito's colours, which people with colour-blindness can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
 
@@ -96,17 +98,27 @@ def _colour_groups(dataset: Dataset, table: EpisodeTable) -> list[tuple[str, str
 
 
 def _contents(summary: Summary) -> Table:
+    """The range of every column: one range for all observations would say nothing where units differ."""
     table = Table(title=f"{escape(summary.name)}: {summary.rows:,} rows", title_justify="left")
-    for heading in ("column", "size", "least", "greatest"):
-        table.add_column(heading, justify="left" if heading == "column" else "right")
-    for name, values in summary.ranges.items():
-        table.add_row(name, str(len(values.low)), *_extremes(values))
-    table.add_row("action bounds", "", *_extremes(Range(summary.action_low, summary.action_high)))
+    for heading in ("column", "name", *(["unit"] if summary.units else []), "least", "greatest"):
+        table.add_column(heading, justify="right" if heading in ("least", "greatest") else "left")
+    for column, name, low, high in _column_ranges(summary):
+        unit = [escape(summary.units.get(name or column, ""))] if summary.units else []
+        table.add_row(column, escape(name), *unit, low, high)
     return table
 
 
-def _extremes(values: Range) -> tuple[str, str]:
-    return f"{min(values.low):.4g}", f"{max(values.high):.4g}"
+def _column_ranges(summary: Summary) -> Iterator[tuple[str, str, str, str]]:
+    """Column, name, least and greatest value; of very many columns the first ones."""
+    named = {"observations": summary.observation_names, "actions": summary.action_names}
+    for column, values in summary.ranges.items():
+        names = named.get(column, ("",))
+        for name, low, high in list(zip(names, values.low, values.high, strict=True))[:SHOWN_COLUMNS]:
+            yield column, name, f"{low:.4g}", f"{high:.4g}"
+        if len(names) > SHOWN_COLUMNS:
+            yield column, f"and {len(names) - SHOWN_COLUMNS} more (see --json)", "", ""
+    for name, low, high in zip(summary.action_names, summary.action_low, summary.action_high, strict=True):
+        yield "action bounds", name, f"{low:.4g}", f"{high:.4g}"
 
 
 def _episodes(summary: Summary) -> Table:
