@@ -6,7 +6,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ringfence.data import Dataset, load_file
+from ringfence.data import ColumnMapping, Dataset, load_file
 from ringfence.errors import CheckpointError, InvalidSetting, UnknownName
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def train(
 
     `method` carries one limit (`CPQ(limit=30.0)`); `limits` gives several instead. With a `task` the policies are
     evaluated in it as they learn. With `out` everything is kept in that directory and the run can be resumed; for a log
-    that was loaded with options, `origin` says how to load it again ({"source": ..., "columns": [...]}).
+    that was loaded with options, `origin` says how to load it again: {"source": ..., "options": {...}}.
 
     >>> import numpy as np, ringfence
     >>> rng = np.random.default_rng(0)
@@ -93,7 +93,7 @@ def train(
     if out is not None:
         directory = RunDirectory(os.fspath(out))
         if origin is None and not isinstance(dataset, Dataset):
-            origin = {"source": os.fspath(dataset), "columns": []}
+            origin = {"source": os.fspath(dataset)}
         directory.create(describe_run(plan, log, origin, extras))
     return _run(log, plan, directory, extras, resume=False, progress=progress)
 
@@ -141,23 +141,9 @@ def log_of_run(path: str | os.PathLike[str]) -> Dataset:
     origin = RunDirectory(os.fspath(path)).config().get("log", {}).get("origin")
     if not origin:
         raise CheckpointError(f"{path} was trained on a log in memory; give it again: resume(path, dataset)")
-    return load(origin["source"], **column_options(origin["columns"]))
-
-
-def column_options(pairs: Sequence[str]) -> dict[str, Any]:
-    """Options for `load` from words such as "rewards=profit" or "observations=speed,angle"."""
-    from dataclasses import fields
-
-    from ringfence.data import ColumnMapping
-
-    known = [field.name for field in fields(ColumnMapping)]
-    changes: dict[str, Any] = {}
-    for pair in pairs:
-        ours, equals, theirs = pair.partition("=")
-        if not equals or ours not in known:
-            raise InvalidSetting(f"a column mapping is OURS=THEIRS with OURS one of {', '.join(known)}, not {pair!r}")
-        changes[ours] = tuple(theirs.split(",")) if "," in theirs else theirs or None
-    return {"columns": ColumnMapping(**changes)} if changes else {}
+    words = origin.get("columns") or []  # as runs of version 0.1 kept them
+    options = {"columns": ColumnMapping.from_words(words)} if words else origin.get("options", {})
+    return load(origin["source"], **options)
 
 
 def new_run_directory(log: Dataset, method: Any) -> Path:

@@ -79,6 +79,21 @@ def test_a_warning_tells_when_the_limit_is_below_anything_logged(log, capsys):
 # train, resume, evaluate
 
 
+def test_train_repeats_the_notes_of_inspect_and_its_run_reads_the_log_again_in_the_same_way(tmp_path, capsys):
+    rows = [f"{i // 10};{i % 7},5;{(i % 5) / 10};1;0,25".replace(".", ",") for i in range(60)]
+    (tmp_path / "plant.csv").write_text("\n".join(["batch;T;u;profit;hot", *rows]) + "\n")
+    reading = ["--csv-decimal", ",", "--action-low", "0", "--action-high", "2"]
+    reading += ["--columns", "obs=T", "actions=u", "reward=profit", "cost=hot", "episode=batch"]
+    run = tmp_path / "run"
+    words = ["train", str(tmp_path / "plant.csv"), "--limit", "7", "--out", str(run), *FEW, *reading, *SMALL]
+    assert main(words) == 0
+    err = capsys.readouterr().err
+    assert "note: columns are divided by ';'" in err
+    assert "note: no column says where episodes terminated" in err
+    log = ringfence.api.log_of_run(run)
+    assert (log.action_names, log.action_high.tolist()) == (("u",), [2.0])
+
+
 @pytest.fixture(scope="module")
 def trained(log, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "run"

@@ -38,6 +38,16 @@ def add_log_options(parser: Parser) -> None:
         metavar="OURS=THEIRS",
         help="what a Parquet or CSV file calls its columns, e.g. rewards=profit observations=speed,angle",
     )
+    for bound, word in {"low": "least", "high": "greatest"}.items():
+        parser.add_argument(
+            f"--action-{bound}",
+            type=float,
+            nargs="+",
+            metavar="X",
+            help=f"the {word} action allowed: one number, or one per action (default: the file's, else from the log)",
+        )
+    parser.add_argument("--csv-delimiter", metavar="C", help="what divides the columns of a CSV file, e.g. ';'")
+    parser.add_argument("--csv-decimal", metavar="C", help="the decimal point of a CSV file: . (default) or ,")
     parser.add_argument("--discount", type=float, default=0.99, help="discount of rewards and costs (default 0.99)")
     parser.add_argument("--limit", type=float, metavar="L", help="the most cost that is allowed")
     parser.add_argument(
@@ -54,7 +64,23 @@ def add_log_options(parser: Parser) -> None:
 def load_log(options: argparse.Namespace) -> Any:
     from ringfence import api
 
-    return api.load(options.log, **api.column_options(options.columns))
+    return api.load(options.log, **reading_options(options))
+
+
+def reading_options(options: argparse.Namespace) -> dict[str, Any]:
+    """What the command line says about how to read the log, as plain values: a run keeps them to read it again."""
+    from dataclasses import asdict
+
+    from ringfence.data import ColumnMapping
+
+    given = {
+        "columns": asdict(ColumnMapping.from_words(options.columns)) if options.columns else None,
+        "action_low": options.action_low,
+        "action_high": options.action_high,
+        "csv_delimiter": "\t" if options.csv_delimiter in ("\\t", "tab") else options.csv_delimiter,
+        "csv_decimal": options.csv_decimal,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def limit_of(options: argparse.Namespace, log: Any) -> Any:
@@ -62,7 +88,7 @@ def limit_of(options: argparse.Namespace, log: Any) -> Any:
 
     if options.limit is None:
         return None
-    horizon = options.horizon or float((log.episode_ends - log.episode_starts).max())
+    horizon = options.horizon or float(log.horizon)
     return Limit.of(options.limit, options.limit_kind, discount=options.discount, horizon=horizon)
 
 

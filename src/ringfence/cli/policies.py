@@ -6,7 +6,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ringfence.cli.options import LOG_HELP, add_log_options, add_verb, limit_of, load_log, parse_settings
+from ringfence.cli.options import (
+    LOG_HELP,
+    add_log_options,
+    add_verb,
+    limit_of,
+    load_log,
+    parse_settings,
+    reading_options,
+)
 from ringfence.errors import InvalidSetting
 
 
@@ -74,6 +82,8 @@ def train(options: argparse.Namespace) -> int:
         limit = limit_of(options, log)
         assert limit is not None
         print(f"limit: {limit}", file=sys.stderr)
+        for note in log.notes:
+            print(f"note: {note}", file=sys.stderr)
         for warning in summarise(log, method.discount, limit).warnings:
             print(f"warning: {warning}", file=sys.stderr)
         out = options.out or api.new_run_directory(log, method)
@@ -87,7 +97,7 @@ def train(options: argparse.Namespace) -> int:
             task=options.task,
             episodes=options.episodes,
             out=out,
-            origin={"source": options.log, "columns": options.columns},
+            origin={"source": options.log, "options": reading_options(options)},
             log_every=options.log_every,
             evaluate_every=options.evaluate_every,
             checkpoint_every=options.checkpoint_every,

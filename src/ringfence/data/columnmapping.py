@@ -1,21 +1,42 @@
 """Which columns of a table hold what."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any
 
-from ringfence.errors import MissingColumns, UnreadableFile
+from ringfence.errors import InvalidSetting, MissingColumns, UnreadableFile
 
 MATRICES = ("observations", "actions", "next_observations")
+# Other words for our columns: what HDF5 logs and tables call them, and the singular.
+ALIASES = {
+    "obs": "observations",
+    "observation": "observations",
+    "action": "actions",
+    "next_obs": "next_observations",
+    "next_observation": "next_observations",
+    "reward": "rewards",
+    "cost": "costs",
+    "termination": "terminations",
+    "terminated": "terminations",
+    "terminals": "terminations",
+    "truncation": "truncations",
+    "truncated": "truncations",
+    "timeouts": "truncations",
+    "episodes": "episode",
+    "sources": "source",
+}
 
 
 @dataclass(frozen=True)
 class ColumnMapping:
     """What a table calls its columns.
 
-    Observations, actions and next observations: a prefix that is followed by 0, 1, 2, ..., or the list of column
-    names in order. The rest: one name each. Columns with the standard names may be absent where ringfence can do
-    without them; a name given on purpose must exist; None leaves a column out.
+    Observations, actions and next observations: the list of column names in order, the name of a single column, or a
+    prefix that is followed by 0, 1, 2, ...; a column of exactly that name wins over a prefix. The rest: one name each.
+    Columns with the standard names may be absent where ringfence can do without them; a name given on purpose must
+    exist; None leaves a column out.
     """
 
     observations: str | Sequence[str] = "obs_"
@@ -28,6 +49,30 @@ class ColumnMapping:
     episode: str | None = "episode"
     source: str | None = "source"
 
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "ColumnMapping":
+        """A mapping from our names, or other words for them, to the table's names."""
+        changes: dict[str, Any] = {}
+        for word, theirs in given.items():
+            ours = _our_name(word)
+            if ours in changes:
+                raise InvalidSetting(f"the column for {ours} is given twice")
+            changes[ours] = tuple(theirs) if isinstance(theirs, list) else theirs
+        return cls(**changes)
+
+    @classmethod
+    def from_words(cls, words: Sequence[str]) -> "ColumnMapping":
+        """From words such as "rewards=profit" or "observations=speed,angle"; "costs=" leaves a column out."""
+        given: dict[str, Any] = {}
+        for word in words:
+            ours, equals, theirs = word.partition("=")
+            if not equals:
+                raise InvalidSetting(f"a column mapping is OURS=THEIRS with OURS one of {_known()}, not {word!r}")
+            if ours in given:
+                raise InvalidSetting(f"the column for {ours} is given twice")
+            given[ours] = tuple(name.strip() for name in theirs.split(",")) if "," in theirs else theirs or None
+        return cls.of(given)
+
     def resolve(self, present: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """For each of our columns that the table has: the names of its columns, in order."""
         repeated = sorted({name for name in present if list(present).count(name) > 1})
@@ -38,23 +83,52 @@ class ColumnMapping:
             wanted = getattr(self, item.name)
             if wanted is None:
                 continue
-            if isinstance(wanted, str) and item.name in MATRICES:
+            names = _named((wanted,) if isinstance(wanted, str) else tuple(wanted), present)
+            if not names and isinstance(wanted, str) and item.name in MATRICES:
                 names = _numbered(wanted, present)
-            else:
-                names = _named((wanted,) if isinstance(wanted, str) else tuple(wanted), present)
             if names:
                 found[item.name] = names
             elif wanted != item.default:
                 raise MissingColumns(
-                    f"no column for {item.name}: asked for {wanted!r}, the table has {', '.join(present)}"
+                    f"no column for {item.name}: asked for {wanted!r}, {_table_has(str(wanted), present)}"
                 )
+        _each_used_once(found)
         return found
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """A question that names the nearest known word, or nothing.
+
+    >>> did_you_mean("rewrads", ["rewards", "costs"])
+    "; did you mean 'rewards'?"
+    """
+    lower = {name.lower(): name for name in known}
+    close = get_close_matches(word.lower(), lower, n=1, cutoff=0.6)
+    return f"; did you mean '{lower[close[0]]}'?" if close else ""
+
+
+def _our_name(word: str) -> str:
+    known = [item.name for item in fields(ColumnMapping)]
+    ours = ALIASES.get(word, word)
+    if ours not in known:
+        raise InvalidSetting(
+            f"ringfence has no column {word!r}{did_you_mean(word, [*known, *ALIASES]) or '; it has ' + _known()}"
+        )
+    return ours
+
+
+def _known() -> str:
+    return ", ".join(item.name for item in fields(ColumnMapping))
+
+
+def _table_has(wanted: str, present: Sequence[str]) -> str:
+    return f"the table has {', '.join(present)}{did_you_mean(wanted, present)}"
 
 
 def _named(names: tuple[str, ...], present: Sequence[str]) -> tuple[str, ...]:
     missing = [name for name in names if name not in present]
     if missing and len(names) > 1:
-        raise MissingColumns(f"there is no column '{missing[0]}'; the table has {', '.join(present)}")
+        raise MissingColumns(f"there is no column '{missing[0]}'; {_table_has(missing[0], present)}")
     return () if missing else names
 
 
@@ -69,3 +143,12 @@ def _numbered(prefix: str, present: Sequence[str]) -> tuple[str, ...]:
                 "list their names in a ColumnMapping"
             )
     return tuple(name for _, name in matches)
+
+
+def _each_used_once(found: Mapping[str, Sequence[str]]) -> None:
+    """A column that serves twice is a slip, except that a state may serve as the cost or the reward it is."""
+    for column in MATRICES:
+        names = list(found.get(column, ()))
+        repeated = [name for name in names if names.count(name) > 1]
+        if repeated:
+            raise InvalidSetting(f"column '{repeated[0]}' is listed twice among the {column}")

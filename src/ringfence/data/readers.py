@@ -1,5 +1,6 @@
 """A path becomes a Dataset, or one clear sentence about why not."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ from ringfence.data.dataset import Dataset
 from ringfence.data.minarifiles import is_minari_directory, minari_directory, read_minari
 from ringfence.data.prepare import CostFunction
 from ringfence.data.rawlog import ENTRY, RawLog, verify
-from ringfence.data.tables import read_csv, read_parquet
+from ringfence.data.tables import CsvStyle, read_csv, read_parquet
 from ringfence.errors import InvalidSetting, MissingColumns, UnreadableFile
 
 ARRAY_READERS = {".h5": read_hdf5, ".hdf5": read_hdf5, ".npz": read_npz}
-TABLE_READERS = {".parquet": read_parquet, ".csv": read_csv}
+TABLES = (".parquet", ".csv")
 MINARI_SCHEME = "minari:"
 REQUIRED = ("observations", "actions", "rewards", "costs")
 
@@ -23,17 +24,22 @@ REQUIRED = ("observations", "actions", "rewards", "costs")
 def load_file(
     path: str | Path,
     *,
-    columns: ColumnMapping | None = None,
+    columns: ColumnMapping | Mapping[str, Any] | None = None,
     cost: CostFunction | None = None,
     action_low: ArrayLike | None = None,
     action_high: ArrayLike | None = None,
+    csv_delimiter: str | None = None,
+    csv_decimal: str = ".",
 ) -> Dataset:
     """Read and check a log: HDF5, NumPy archive, Parquet, CSV, a Minari directory or `minari:ID`.
 
     `columns` says what a table calls its columns. `cost` computes costs from (observations, actions, next
     observations) and takes the place of a cost column. Stated action bounds take the place of the file's.
+    `csv_delimiter` and `csv_decimal` say what a CSV file writes between columns (found by itself where the first line
+    leaves no doubt) and as the decimal point.
     """
-    log, where = _read(path, columns)
+    mapping = columns if isinstance(columns, ColumnMapping) or columns is None else ColumnMapping.of(columns)
+    log, where = _read(path, mapping, CsvStyle(csv_delimiter, csv_decimal))
     verify(log, where)
     arrays: dict[str, Any] = dict(log.columns)
     if cost is not None:
@@ -59,7 +65,7 @@ def load_file(
     )
 
 
-def _read(path: str | Path, columns: ColumnMapping | None) -> tuple[RawLog, Path]:
+def _read(path: str | Path, columns: ColumnMapping | None, style: CsvStyle) -> tuple[RawLog, Path]:
     if str(path).startswith(MINARI_SCHEME):
         path = minari_directory(str(path).removeprefix(MINARI_SCHEME))
     path = Path(path)
@@ -72,10 +78,14 @@ def _read(path: str | Path, columns: ColumnMapping | None) -> tuple[RawLog, Path
         raise UnreadableFile(f"there is no file {path}; check the name and the directory")
     if not path.is_file():
         raise UnreadableFile(f"{path} is not a regular file")
-    if suffix in TABLE_READERS:
-        return TABLE_READERS[suffix](path, columns or ColumnMapping()), path
+    if suffix == ".csv":
+        return read_csv(path, columns or ColumnMapping(), style), path
+    if style != CsvStyle():
+        raise InvalidSetting(f"a delimiter or decimal point is for CSV files; {path.name} is none")
+    if suffix == ".parquet":
+        return read_parquet(path, columns or ColumnMapping()), path
     if suffix not in ARRAY_READERS:
-        known = ", ".join((*ARRAY_READERS, *TABLE_READERS))
+        known = ", ".join((*ARRAY_READERS, *TABLES))
         raise UnreadableFile(f"{path} is of a kind ringfence does not read; it reads {known} and Minari datasets")
     if columns is not None:
         raise InvalidSetting(f"a column mapping is for tables (.parquet, .csv); {path.name} holds named arrays")
@@ -91,7 +101,7 @@ def _unused(log: RawLog) -> list[str]:
 
 def _what_is_missing(path: Path, missing: list[str], log: RawLog) -> str:
     names = {column: keys[0] for column, keys in KEYS.items()}
-    if path.suffix.lower() in TABLE_READERS:
+    if path.suffix.lower() in TABLES:
         names |= {"observations": "obs_0", "actions": "action_0", "rewards": "reward", "costs": "cost"}
     elif path.is_dir():
         names |= {"costs": "infos['cost']"}
