@@ -28,6 +28,7 @@ _HOME = {
     "Limit": "ringfence.limits",
     "Policy": "ringfence.deploy",
     "RingfenceError": "ringfence.errors",
+    "Run": "ringfence.training",
     "evaluate": "ringfence.evaluation",
     "load": "ringfence.api",
     "resume": "ringfence.api",
@@ -46,6 +47,7 @@ __all__ = [
     "Limit",
     "Policy",
     "RingfenceError",
+    "Run",
     "__version__",
     "evaluate",
     "load",
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from ringfence.errors import RingfenceError
     from ringfence.evaluation import evaluate
     from ringfence.limits import Limit
+    from ringfence.training import Run
 
 
 def __getattr__(name: str) -> Any:

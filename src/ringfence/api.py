@@ -6,12 +6,13 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ringfence.data import ColumnMapping, Dataset, load_file
+from ringfence.data import Dataset, load_file
 from ringfence.errors import CheckpointError, InvalidSetting, UnknownName
+from ringfence.training import defaults
 
 if TYPE_CHECKING:
     from ringfence.evaluation import Evaluation
-    from ringfence.training import Plan, Result, RunDirectory
+    from ringfence.training import Configuration, Plan, Run, RunDirectory
 
 
 def load(source: str | os.PathLike[str], **options: Any) -> Dataset:
@@ -41,20 +42,20 @@ def train(
     dataset: Dataset | str | os.PathLike[str],
     method: Any,
     *,
-    steps: int = 50_000,
-    seeds: Sequence[int] = (0,),
+    steps: int = defaults.STEPS,
+    seeds: Sequence[int] = defaults.SEEDS,
     limits: Sequence[float] | None = None,
     task: str | None = None,
-    episodes: int = 10,
+    episodes: int = defaults.EPISODES,
     out: str | os.PathLike[str] | None = None,
-    log_every: int = 1000,
-    evaluate_every: int = 5000,
-    checkpoint_every: int = 5000,
+    log_every: int = defaults.LOG_EVERY,
+    evaluate_every: int = defaults.EVALUATE_EVERY,
+    checkpoint_every: int = defaults.CHECKPOINT_EVERY,
     progress: bool = True,
     tensorboard: bool = False,
     origin: Mapping[str, Any] | None = None,
-) -> "Result":
-    """Learn a policy for every seed and limit, all in one program, and return a `ringfence.training.Result`.
+) -> "Run":
+    """Learn a policy for every seed and limit, all in one program, and return the `ringfence.Run`.
 
     `method` carries one limit (`CPQ(limit=30.0)`); `limits` gives several instead. With a `task` the policies are
     evaluated in it as they learn. With `out` everything is kept in that directory and the run can be resumed; for a log
@@ -71,7 +72,6 @@ def train(
     (1,)
     """
     from ringfence.training import Member, Plan, RunDirectory
-    from ringfence.training.rundir import describe_run
 
     chosen = [method.limit] if limits is None else list(limits)
     if any(limit is None for limit in chosen):
@@ -88,39 +88,49 @@ def train(
         checkpoint_every=checkpoint_every,
     )
     plan.learns_from(log)  # refuses a log without a part it can use before anything is written
+    if origin is None and not isinstance(dataset, Dataset):
+        origin = {"source": os.fspath(dataset)}
     extras = {"task": task, "episodes": episodes, "tensorboard": tensorboard}
-    directory = None
-    if out is not None:
-        directory = RunDirectory(os.fspath(out))
-        if origin is None and not isinstance(dataset, Dataset):
-            origin = {"source": os.fspath(dataset)}
-        directory.create(describe_run(plan, log, origin, extras))
-    return _run(log, plan, directory, extras, resume=False, progress=progress)
+    configuration = plan.configuration(log, origin, extras)
+    if out is None:
+        return _run(log, plan, configuration, None, resume=False, progress=progress)
+    directory = RunDirectory(os.fspath(out))
+    with directory.locked():
+        directory.create(configuration)
+        return _run(log, plan, configuration, directory, resume=False, progress=progress)
 
 
 def resume(
-    path: str | os.PathLike[str], dataset: Dataset | str | os.PathLike[str] | None = None, *, progress: bool = True
-) -> "Result":
+    path: str | os.PathLike[str],
+    dataset: Dataset | str | os.PathLike[str] | None = None,
+    *,
+    steps: int | None = None,
+    other_computation: bool = False,
+    progress: bool = True,
+) -> "Run":
     """Go on with a run that was stopped, to the numbers it would have had anyway. The log is read again from where the
-    run found it, or given here, and must be the same."""
-    from ringfence.training import Member, Plan, RunDirectory
+    run found it, or given here, and must be the same.
+
+    `steps` goes on for longer than was planned, to the numbers of a run that was planned so from the start. A machine that
+    computes in another way (other kernels, another JAX) does not come to the same numbers: that is refused unless
+    `other_computation` allows it.
+    """
+    from ringfence.training import RunDirectory
+    from ringfence.training.resuming import check_computation, check_log, longer, plan_of
 
     directory = RunDirectory(os.fspath(path))
-    config = directory.config()
-    try:
-        method = method_of(config["method"], config["hyperparameters"])
-        members = tuple(Member(int(seed), float(limit)) for seed, limit in config["members"])
-        plan = Plan(method, members, **config["schedule"])
-        extras = config["extras"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}/config.json is of another version of ringfence ({error})") from error
-    log = dataset if isinstance(dataset, Dataset) else load(dataset) if dataset is not None else log_of_run(path)
-    if log.fingerprint != config["log"]["fingerprint"]:
-        raise CheckpointError(
-            f"{log.name} is not the log that {path} was trained on (its fingerprint differs); "
-            "restore the log, or start a new run"
-        )
-    return _run(log, plan, directory, extras, resume=True, progress=progress)
+    directory.configuration()  # a directory that is no run is not touched
+    with directory.locked():
+        configuration = directory.configuration()
+        plan = plan_of(configuration)
+        if steps is not None:
+            plan, configuration = longer(plan, configuration, steps)
+        log = dataset if isinstance(dataset, Dataset) else load(dataset) if dataset is not None else log_of_run(path)
+        check_log(log, configuration, directory.path)
+        configuration = check_computation(configuration, directory.path, other_computation)
+        if configuration != directory.configuration():
+            directory.write(configuration)
+        return _run(log, plan, configuration, directory, resume=True, progress=progress)
 
 
 def check_request(out: str | os.PathLike[str] | None, task: str | None) -> None:
@@ -138,12 +148,10 @@ def log_of_run(path: str | os.PathLike[str]) -> Dataset:
     """The log that a run was trained on, read again from where the run found it."""
     from ringfence.training import RunDirectory
 
-    origin = RunDirectory(os.fspath(path)).config().get("log", {}).get("origin")
+    origin = RunDirectory(os.fspath(path)).configuration().log.origin
     if not origin:
         raise CheckpointError(f"{path} was trained on a log in memory; give it again: resume(path, dataset)")
-    words = origin.get("columns") or []  # as runs of version 0.1 kept them
-    options = {"columns": ColumnMapping.from_words(words)} if words else origin.get("options", {})
-    return load(origin["source"], **options)
+    return load(origin["source"], **origin.get("options", {}))
 
 
 def new_run_directory(log: Dataset, method: Any) -> Path:
@@ -177,17 +185,18 @@ def method_of(name: str, settings: Mapping[str, Any] | None = None, preset: str 
 def _run(
     log: Dataset,
     plan: "Plan",
+    configuration: "Configuration",
     directory: "RunDirectory | None",
-    extras: Mapping[str, Any],
     *,
     resume: bool,
     progress: bool,
-) -> "Result":
+) -> "Run":
     from ringfence.training import Member, run
     from ringfence.training.compilation import use_compilation_cache
     from ringfence.training.tensorboard import observer
 
     use_compilation_cache()
+    extras = configuration.extras
     evaluate = None
     if extras["task"] is not None:
         from ringfence.evaluation import Evaluator
@@ -196,7 +205,11 @@ def _run(
 
         def evaluate(policy: Any, member: Member) -> dict[str, float]:
             result = evaluator(
-                policy, extras["episodes"], seed=EVALUATION_SEED, limit=member.limit, discount=plan.method.discount
+                policy,
+                extras["episodes"],
+                seed=defaults.EVALUATION_SEED,
+                limit=member.limit,
+                discount=plan.method.discount,
             )
             return scores(result)
 
@@ -206,6 +219,7 @@ def _run(
             plan,
             evaluate=evaluate,
             directory=directory,
+            configuration=configuration,
             resume=resume,
             metadata={"task": extras["task"]},
             progress=progress,
@@ -219,6 +233,3 @@ def scores(evaluation: "Evaluation") -> dict[str, float]:
     means = {name.replace(" ", "_"): values["mean"] for name, values in summary.items() if isinstance(values, dict)}
     spread = {f"{name.replace(' ', '_')}_std": summary[name]["std"] for name in ("return", "discounted cost")}
     return {**means, **spread, "share_over_limit": float(evaluation.share_over_limit or 0.0)}
-
-
-EVALUATION_SEED = 10_000  # the same episodes at every evaluation, so that curves can be compared

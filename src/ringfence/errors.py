@@ -1,4 +1,4 @@
-"""Everything that can be wrong with what a person gives us, one class each.
+"""Everything that can be wrong with what a user gives us, one class each.
 
 The message says what is wrong, where (column, first offending row) and what to do about it.
 The command line prints it on one or two lines and exits with status 2.
@@ -6,7 +6,7 @@ The command line prints it on one or two lines and exits with status 2.
 
 
 class RingfenceError(Exception):
-    """Any error that ringfence raises on purpose; its message is meant for people."""
+    """Any error that ringfence raises on purpose; its message is meant for users."""
 
 
 # What is wrong with a log
@@ -80,6 +80,10 @@ class ForeignPolicy(RingfenceError):
 
 class CheckpointError(RingfenceError):
     """No usable checkpoint: missing, damaged or of another version."""
+
+
+class RunInUse(RingfenceError):
+    """Another process works on the run."""
 
 
 class NonFiniteLoss(RingfenceError):

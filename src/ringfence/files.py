@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.tmp(\.[^.]+)?")  # the names that `atomic_write` gives
 
 
 @contextmanager

@@ -74,3 +74,8 @@ class Limit:
             else "unbounded per episode (no horizon known)"
         )
         return f"{self.discounted:.4g} discounted (at {self.discount:g}) = {self.per_step:.4g} per step = {episode}"
+
+
+def over_horizon(endless: float, discount: float, horizon: float) -> float:
+    """The part of an endless discounted sum that falls into its first `horizon` steps, at a steady pace."""
+    return float(endless * (1.0 - discount**horizon))

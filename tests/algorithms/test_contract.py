@@ -15,7 +15,6 @@ from ringfence.deploy import Policy, RowNoise
 from ringfence.training import Member, Plan, RunDirectory, run
 from ringfence.training.device import spec_of, to_device
 from ringfence.training.population import compile_programs, zero_sums
-from ringfence.training.rundir import describe_run
 
 LOW, HIGH = np.array([-2.0, 0.0]), np.array([5.0, 0.5])  # neither symmetric nor of unit size
 LIMIT = 0.8
@@ -144,7 +143,7 @@ class Kill(Exception):
 def test_a_run_that_was_killed_resumes_to_the_same_numbers(name, tmp_path):
     plan = plan_of(name)
     directory = RunDirectory(tmp_path / "run")
-    directory.create(describe_run(plan, LOG, None, {}))
+    directory.create(plan.configuration(LOG))
 
     def kill(row):
         if row["stage"] == "policy" and row["step"] == 200:

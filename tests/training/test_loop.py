@@ -11,7 +11,7 @@ from ringfence import CPQ
 from ringfence.errors import CheckpointError, InvalidSetting, NonFiniteLoss, WouldOverwrite
 from ringfence.training import Member, Plan, RunDirectory, run
 from ringfence.training.checkpoint import steps_saved
-from ringfence.training.loop import policy_file
+from ringfence.training.rundir import policy_file
 from tests.logs import narrow_log
 
 LOG = narrow_log(rows=600)
@@ -108,7 +108,7 @@ def test_a_run_directory_tells_its_story(tmp_path):
 def test_nothing_that_exists_is_overwritten(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").write_text("precious")
-    with pytest.raises(WouldOverwrite, match="--resume"):
+    with pytest.raises(WouldOverwrite, match="choose another --out"):
         ringfence.train(LOG, TINY, limits=[5.0], steps=5, out=tmp_path / "run", progress=False)
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["thesis.txt"]
 
@@ -129,7 +129,8 @@ def killed_at(step):
 
 def start(path, **options):
     directory = RunDirectory(path)
-    directory.create({"log": {"fingerprint": LOG.fingerprint}})
+    with directory.locked():
+        directory.create(plan().configuration(LOG))
     return run(LOG, plan(), directory=directory, progress=False, **options)
 
 
@@ -175,7 +176,7 @@ def test_checkpoints_that_are_all_damaged_are_an_error_and_nothing_is_lost(tmp_p
 def test_a_checkpoint_of_another_configuration_is_refused(tmp_path):
     start(tmp_path / "run")
     other = plan(method=CPQ(hidden=(9,), batch_size=16, cvae_steps=20, ood_samples=3))
-    with pytest.raises(CheckpointError, match="another version or configuration"):
+    with pytest.raises(CheckpointError, match=r"belongs to another run: hyperparameters.hidden is \[8, 8\], not \[9\]"):
         run(LOG, other, directory=RunDirectory(tmp_path / "run"), resume=True, progress=False)
 
 
@@ -205,7 +206,8 @@ def test_a_directory_that_is_no_run_is_refused(tmp_path):
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path):
     explosive = CPQ(hidden=(8, 8), batch_size=16, cvae_steps=20, ood_samples=3, learning_rate=1e30)
     directory = RunDirectory(tmp_path / "run")
-    directory.create({})
+    with directory.locked():
+        directory.create(plan(method=explosive).configuration(LOG))
     with pytest.raises(NonFiniteLoss, match="NaN or infinite"):
         run(LOG, plan(method=explosive), directory=directory, progress=False)
 

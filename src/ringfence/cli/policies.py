@@ -64,7 +64,7 @@ def train(options: argparse.Namespace) -> int:
 
     from ringfence import api
     from ringfence.data import summarise
-    from ringfence.training.report import plot_result, print_result
+    from ringfence.reports.run import plot_run, print_run
 
     if options.resume:
         if options.log:
@@ -107,8 +107,8 @@ def train(options: argparse.Namespace) -> int:
     if result.interrupted:
         print(f"stopped and saved; go on with: ringfence train --resume {result.path}", file=sys.stderr)
         return 130
-    print_result(result, Console())
-    plot_result(result, log, result.path / "result.png")
+    print_run(result, Console())
+    plot_run(result, log, result.path / "result.png")
     for file in sorted(result.path.glob("policy*.safetensors")):
         print(f"policy: {file}")
     print(f"picture: {result.path / 'result.png'}")

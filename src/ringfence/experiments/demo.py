@@ -23,7 +23,7 @@ from ringfence.files import write_json
 from ringfence.limits import Limit
 from ringfence.progress import counting
 from ringfence.reports.log import plot_summary, print_summary
-from ringfence.training import Result
+from ringfence.training import Run
 
 TASK, LIMIT, DISCOUNT, HORIZON = "halfcheetah-torque", 30.0, 0.99, 1000
 SEEDS = (0, 1, 2)
@@ -89,7 +89,7 @@ def run_demo(out: Path, *, quick: bool = False) -> dict[str, Any]:
     return results
 
 
-def learn(out: Path, log: Path, name: str, steps: int, *, task: str | None = None, **settings: Any) -> Result:
+def learn(out: Path, log: Path, name: str, steps: int, *, task: str | None = None, **settings: Any) -> Run:
     """Train, or go on with a run that was stopped."""
     if (out / "config.json").exists():
         return api.resume(out)
@@ -154,7 +154,7 @@ def compared(ours: list[Evaluation], theirs: list[Evaluation]) -> str:
     return f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} than"
 
 
-def plot_demo(run: Result, tested: Tested, path: Path) -> None:
+def plot_demo(run: Run, tested: Tested, path: Path) -> None:
     """Return and discounted cost over training with the limit drawn, and every policy's test episodes."""
     from matplotlib.figure import Figure
 

@@ -1,7 +1,33 @@
-"""The one loop every method runs in: compiled chunks, populations, checkpoints, logs."""
+"""The one loop every method runs in: compiled chunks, populations, checkpoints, logs.
 
-from ringfence.training.loop import Plan, Result, run
-from ringfence.training.population import Member
-from ringfence.training.rundir import RunDirectory
+Names are imported when they are first used: reading a run (`Run.load`) needs no JAX.
+"""
 
-__all__ = ["Member", "Plan", "Result", "RunDirectory", "run"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+_HOME = {
+    "Configuration": "configuration",
+    "Member": "configuration",
+    "Plan": "loop",
+    "Run": "record",
+    "RunDirectory": "rundir",
+    "Schedule": "configuration",
+    "Verdict": "verdict",
+    "run": "loop",
+}
+
+__all__ = ["Configuration", "Member", "Plan", "Run", "RunDirectory", "Schedule", "Verdict", "run"]
+
+if TYPE_CHECKING:
+    from ringfence.training.configuration import Configuration, Member, Schedule
+    from ringfence.training.loop import Plan, run
+    from ringfence.training.record import Run
+    from ringfence.training.rundir import RunDirectory
+    from ringfence.training.verdict import Verdict
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'ringfence.training' has no attribute {name!r}")
+    return getattr(import_module(f"ringfence.training.{_HOME[name]}"), name)

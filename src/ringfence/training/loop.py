@@ -1,14 +1,14 @@
 """The one training loop that every method runs in."""
 
+import json
 import signal
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -18,16 +18,22 @@ from ringfence import __version__
 from ringfence.algorithms.interface import Method, Metrics, RestrictsLog, Stage, State
 from ringfence.data.dataset import Dataset
 from ringfence.deploy.policy import Policy
-from ringfence.errors import InvalidSetting, NonFiniteLoss
-from ringfence.training.checkpoint import load_newest, save_checkpoint
+from ringfence.errors import NonFiniteLoss
+from ringfence.training import defaults, streams
+from ringfence.training.checkpoint import load_newest, named_arrays, non_finite, save_checkpoint
+from ringfence.training.computation import computed_by, versions
+from ringfence.training.configuration import Configuration, LogRecord, Member, Schedule, check_members
 from ringfence.training.device import diagnostic_sample, spec_of, to_device
-from ringfence.training.population import Member, compile_programs, without_limit, zero_sums
+from ringfence.training.population import compile_programs, without_limit, zero_sums
 from ringfence.training.progress import TrainingProgress
-from ringfence.training.rundir import RunDirectory
+from ringfence.training.record import Run
+from ringfence.training.rundir import STREAMS, RunDirectory
 from ringfence.training.sharding import layout_for
+from ringfence.training.streams import Row
 
 Evaluate = Callable[[Policy, Member], Mapping[str, float]]
-Row = dict[str, Any]
+"""What a policy does in a task, with the names of `evaluation.scores`."""
+
 CHUNK_SECONDS = 1.0  # how long one call into the compiled program should take: progress and Ctrl-C wait for it
 SHOWN = (
     "detector_loss",
@@ -50,24 +56,19 @@ class Plan:
 
     method: Method  # its own limit is not used: each member has one
     members: tuple[Member, ...]
-    steps: int
-    log_every: int = 1000
-    evaluate_every: int = 5000
-    checkpoint_every: int = 5000
+    steps: int = defaults.STEPS
+    log_every: int = defaults.LOG_EVERY
+    evaluate_every: int = defaults.EVALUATE_EVERY
+    checkpoint_every: int = defaults.CHECKPOINT_EVERY
 
     def __post_init__(self) -> None:
-        for name in ("steps", "log_every", "evaluate_every", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise InvalidSetting(f"{name} must be at least 1, not {getattr(self, name)}")
-        if not self.members:
-            raise InvalidSetting("a run needs at least one seed and one limit")
-        if len(set(self.members)) < len(self.members):
-            raise InvalidSetting("the same seed and limit appear twice")
+        _ = self.schedule  # refuses numbers that make no sense
+        check_members(self.members)
         self.method.stages(self.steps)  # a method may refuse so many steps; better before anything is written
 
     @property
-    def intervals(self) -> tuple[int, ...]:
-        return self.log_every, self.evaluate_every, self.checkpoint_every
+    def schedule(self) -> Schedule:
+        return Schedule(self.steps, self.log_every, self.evaluate_every, self.checkpoint_every)
 
     def learns_from(self, log: Dataset) -> Dataset:
         """The part of the log that the method learns from; an error if it finds nothing it can use."""
@@ -75,23 +76,20 @@ class Plan:
             return self.method.restrict(log, [member.limit for member in self.members])
         return log
 
-
-@dataclass
-class Result:
-    """What a run leaves: a policy per member (seed and limit), and how it got there."""
-
-    plan: Plan
-    policies: list[Policy] = field(default_factory=list)
-    metrics: list[Row] = field(default_factory=list)
-    evaluations: list[Row] = field(default_factory=list)
-    warnings: list[Row] = field(default_factory=list)
-    path: Path | None = None
-    interrupted: bool = False
-
-    @property
-    def policy(self) -> Policy:
-        """The first member's policy."""
-        return self.policies[0]
+    def configuration(
+        self, log: Dataset, origin: Mapping[str, Any] | None = None, extras: Mapping[str, Any] | None = None
+    ) -> Configuration:
+        """What the run directory remembers of a run of this plan on this log."""
+        return Configuration(
+            method=self.method.name,
+            settings=json.loads(json.dumps(asdict(cast(Any, without_limit(self.method))))),
+            members=self.members,
+            schedule=self.schedule,
+            log=LogRecord(log.name, len(log), log.fingerprint, log.horizon, origin),
+            extras=dict(extras or {}),
+            computed_by=(computed_by(),),
+            versions=versions(),
+        )
 
 
 def run(
@@ -100,15 +98,20 @@ def run(
     *,
     evaluate: Evaluate | None = None,
     directory: RunDirectory | None = None,
+    configuration: Configuration | None = None,
     resume: bool = False,
     metadata: Mapping[str, Any] | None = None,
     progress: bool = True,
     observe: Callable[[Row], None] = lambda row: None,
-) -> Result:
+) -> Run:
     """Train every member of the plan. With a directory the run can be killed at any moment and resumed to the same
-    numbers. `observe` sees each line of metrics and evaluations as it is made."""
+    numbers; the directory must have been created with the same configuration (by default the plan's own on this log).
+    `observe` sees each line of metrics and evaluations as it is made."""
+    configuration = configuration or plan.configuration(dataset)
     with TrainingProgress(progress) as shown, Interrupt() as interrupt:
-        session = Session(dataset, plan, evaluate, directory, dict(metadata or {}), shown, interrupt, observe)
+        session = Session(
+            dataset, plan, configuration, evaluate, directory, dict(metadata or {}), shown, interrupt, observe
+        )
         return session.run(resume)
 
 
@@ -119,6 +122,7 @@ class Session:
         self,
         dataset: Dataset,
         plan: Plan,
+        configuration: Configuration,
         evaluate: Evaluate | None,
         directory: RunDirectory | None,
         metadata: dict[str, Any],
@@ -136,12 +140,13 @@ class Session:
         self.data = self.layout.copy(to_device(self.dataset))
         self.sample = diagnostic_sample(self.dataset, self.data, self.method.discount)
         self.seeds = self.layout.spread(jnp.asarray([member.seed for member in plan.members], jnp.uint32))
-        self.result = Result(plan, path=directory.path if directory else None)
+        self.result = Run(configuration, path=directory.path if directory else None)
+        self.identity = configuration.identity()
         self.history: dict[Member, list[Mapping[str, float]]] = defaultdict(list)
-        self.told: set[tuple[Member, str]] = set()
-        self.saved_at = -1
+        self.warned: set[tuple[Member, str]] = set()  # each kind of warning is given once per member
+        self.policy_steps = 0
 
-    def run(self, resume: bool) -> Result:
+    def run(self, resume: bool) -> Run:
         limits = jnp.asarray([member.limit for member in self.plan.members], jnp.float32)
         first = compile_programs(self.method, self.spec, 0, len(self.seeds))
         self.state = self.layout.spread(first.init(self.seeds, limits))
@@ -157,18 +162,18 @@ class Session:
             if not self._run_stage(index, start):
                 self.result.interrupted = True
                 break
-        self.result.policies = [self.policy(i) for i in range(len(self.plan.members))]
-        self._write_policies()
+        self._leave_policies()
         return self.result
 
     def _run_stage(self, index: int, done: int) -> bool:
         """Run a stage to its end; False if it was interrupted (and saved)."""
         stage, plan = self.stages[index], self.plan
+        last_stage = index == len(self.stages) - 1
         programs = compile_programs(self.method, self.spec, index, len(self.seeds))
         self.progress.start(stage.name, done, stage.steps)
         chunk = 10  # steps; adapts to CHUNK_SECONDS. The numbers do not depend on it.
         while done < stage.steps:
-            until = min(done + chunk, stage.steps, *(next_multiple(done, every) for every in plan.intervals))
+            until = min(done + chunk, stage.steps, *(next_multiple(done, every) for every in plan.schedule.intervals))
             began = time.monotonic()
             constants = (self.data, self.seeds)
             self.state, self.sums = programs.advance(
@@ -179,12 +184,12 @@ class Session:
                 chunk = int(np.clip(chunk * CHUNK_SECONDS / took, chunk / 4 + 1, chunk * 4))
             done = until
             self.progress.advance(done)
+            self.policy_steps = done if last_stage else 0
             at_end = done == stage.steps
             if done % plan.log_every == 0 or at_end:
                 self._log(index, stage, done, programs.diagnose)
             if at_end:
                 self._finish(index, stage, programs.finish)
-            last_stage = index == len(self.stages) - 1
             if last_stage and self.evaluate and (done % plan.evaluate_every == 0 or at_end):
                 self._evaluate(index, stage, done)
             interrupted = self.interrupt.pending and not (at_end and last_stage)
@@ -203,9 +208,12 @@ class Session:
     def _log(self, index: int, stage: Stage, done: int, diagnose: Callable[..., Metrics]) -> None:
         interval = (done - 1) % self.plan.log_every + 1
         means = {name: np.asarray(total, np.float64) / interval for name, total in self.sums.items()}
-        self.sums = self.layout.spread(jax.tree.map(jnp.zeros_like, self.sums))
-        self._require_finite(means, stage, done)
-        if index == len(self.stages) - 1:
+        last_stage = index == len(self.stages) - 1
+        if done % self.plan.log_every == 0 or not last_stage:
+            # At an end between two lines the sums go on: the run may be continued for longer.
+            self.sums = self.layout.spread(jax.tree.map(jnp.zeros_like, self.sums))
+        self._require_finite([name for name, value in means.items() if not np.isfinite(value).all()], stage, done)
+        if last_stage:
             seen = diagnose(self.state, self.seeds, self.sample, jnp.asarray(done))
             means |= {name: np.asarray(value) for name, value in seen.items()}
         self._record(index, stage, done, means)
@@ -221,7 +229,7 @@ class Session:
             self.progress.say(f"{stage.name} done: {shown}")
 
     def _record(self, index: int, stage: Stage, done: int, values: Mapping[str, np.ndarray]) -> None:
-        rows, told = [], []
+        rows, warned = [], []
         for i, member in enumerate(self.plan.members):
             numbers = {name: float(value[i]) for name, value in values.items()}
             where = self._where(index, stage, done, member)
@@ -229,12 +237,12 @@ class Session:
             self.history[member].append(numbers)
             for text in self.method.warnings(stage.name, self.history[member]):
                 kind = text.split(":")[0]
-                if (member, kind) not in self.told:  # each kind once per member
-                    self.told.add((member, kind))
-                    told.append({**where, "text": text})
+                if (member, kind) not in self.warned:
+                    self.warned.add((member, kind))
+                    warned.append({**where, "text": text})
                     self.progress.warn(f"{text} [{stage.name} step {done}, seed {member.seed}]")
         self._emit("metrics", self.result.metrics, rows)
-        self._emit("warnings", self.result.warnings, told)
+        self._emit("warnings", self.result.warnings, warned)
 
     def _evaluate(self, index: int, stage: Stage, done: int) -> None:
         assert self.evaluate is not None
@@ -261,12 +269,12 @@ class Session:
         for row in rows:
             self.observe(row)
 
-    def _require_finite(self, means: Mapping[str, np.ndarray], stage: Stage, done: int) -> None:
-        bad = [name for name, value in means.items() if not np.isfinite(value).all()]
+    def _require_finite(self, bad: Sequence[str], stage: Stage, done: int) -> None:
         if bad:
             kept = f"; the last good checkpoint is kept in {self.directory.path}" if self.directory else ""
+            more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
             raise NonFiniteLoss(
-                f"{', '.join(bad)} became NaN or infinite by {stage.name} step {done}{kept}. "
+                f"{', '.join(bad[:3])}{more} became NaN or infinite by {stage.name} step {done}{kept}. "
                 "Lower the learning rates, or look for extreme rewards or costs with `ringfence inspect`"
             )
 
@@ -286,7 +294,8 @@ class Session:
                 "limit": member.limit,
                 "discount": self.method.discount,
                 "seed": member.seed,
-                "steps": self.plan.steps,
+                "steps_done": self.policy_steps,
+                "steps_planned": self.plan.steps,
                 "log": self.log.name,
                 "log_fingerprint": self.log.fingerprint,
                 "ringfence": __version__,
@@ -294,52 +303,64 @@ class Session:
             },
         )
 
-    def _write_policies(self) -> None:
-        if self.directory is not None:
-            for member, policy in zip(self.plan.members, self.result.policies, strict=True):
-                policy.save(self.directory.path / policy_file(member, self.plan.members), overwrite=True)
+    def _leave_policies(self) -> None:
+        """Policies and a verdict, once the policy's own training has begun: before, the actor is a random one."""
+        policies = [self.policy(i) for i in range(len(self.plan.members))] if self.policy_steps else []
+        self.result.policies = policies
+        if self.directory is not None and policies:
+            for member, policy in zip(self.plan.members, policies, strict=True):
+                policy.save(self.directory.policy_path(member, self.plan.members), overwrite=True)
+            self.result.write_verdict()
 
     def _save(self, index: int, done: int) -> None:
-        if self.directory is None:
-            return
+        """A checkpoint, after a look at every number: one that is not finite must not push out the good ones."""
         tree = {"state": self.state, "sums": self.sums}
-        progress = {"stage": index, "step": done}
-        save_checkpoint(self.directory.checkpoints, self._overall(index, done), tree, progress)
+        self._require_finite(non_finite(named_arrays(tree)), self.stages[index], done)
+        if self.directory is not None:
+            progress = {"stage": index, "step": done}
+            save_checkpoint(self.directory.checkpoints, self._overall(index, done), tree, progress, self.identity)
 
     def _restore(self, directory: RunDirectory) -> tuple[int, int]:
         """Go back to the newest whole checkpoint, and forget what was logged after it. Returns stage and step."""
         found = load_newest(
-            directory.checkpoints, lambda progress: {"state": self.state, "sums": self._zeros(progress["stage"])}
+            directory.checkpoints,
+            lambda progress: {"state": self.state, "sums": self._zeros(progress["stage"])},
+            self.identity,
         )
-        if found is None:
-            directory.rewind(0)
-            return 0, 0
-        tree, progress = found
-        self.state, self.sums = self.layout.spread((tree["state"], tree["sums"]))
-        index, done = progress["stage"], progress["step"]
-        directory.rewind(self._overall(index, done))
-        for stream in ("metrics", "evaluations", "warnings"):
-            getattr(self.result, stream).extend(directory.read(stream))
+        index, done = 0, 0
+        if found is not None:
+            tree, progress = found
+            self.state, self.sums = self.layout.spread((tree["state"], tree["sums"]))
+            index, done = progress["stage"], progress["step"]
+        self.policy_steps = done if index == len(self.stages) - 1 else 0
+        self._rewind(directory, self._overall(index, done))
         for row in self.result.metrics:
             if row["stage"] == self.stages[index].name:
                 self.history[Member(row["seed"], row["limit"])].append(row)
         for row in self.result.warnings:
-            self.told.add((Member(row["seed"], row["limit"]), row["text"].split(":")[0]))
+            self.warned.add((Member(row["seed"], row["limit"]), row["text"].split(":")[0]))
         return index, done
+
+    def _rewind(self, directory: RunDirectory, step: int) -> None:
+        """Keep the lines up to this (overall) step, without those that only the end of a shorter run has."""
+        last, plan = self.stages[-1].name, self.plan
+        for stream in STREAMS:
+            interval = plan.evaluate_every if stream == "evaluations" else plan.log_every
+
+            def keep(row: Row, interval: int = interval) -> bool:
+                on_schedule = row["step"] % interval == 0 or row["step"] == plan.steps or row["stage"] != last
+                return bool(row["overall_step"] <= step and on_schedule)
+
+            streams.rewind(directory.path / f"{stream}.jsonl", keep)
+            rows, damage = directory.read(stream)
+            getattr(self.result, stream).extend(rows)
+            self.result.damage += tuple(damage)
+            for sentence in damage:
+                self.progress.warn(sentence)
 
 
 def next_multiple(number: int, of: int) -> int:
     return (number // of + 1) * of
-
-
-def policy_file(member: Member, members: Sequence[Member]) -> str:
-    """The policy's file name: plain for a single member, else with what tells it from the others."""
-    parts = ["policy"]
-    if len({m.seed for m in members}) > 1:
-        parts.append(f"seed{member.seed}")
-    if len({m.limit for m in members}) > 1:
-        parts.append(f"limit{member.limit:g}")
-    return "-".join(parts) + ".safetensors"
 
 
 class Interrupt:

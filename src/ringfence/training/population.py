@@ -22,11 +22,6 @@ from ringfence.training.sharding import layout_for
 CALIBRATION_ROWS = 20_000
 
 
-class Member(NamedTuple):
-    seed: int
-    limit: float
-
-
 def without_limit(method: Method) -> Method:
     """The method as the compiled program knows it."""
     bare: Method = replace(cast(Any, method), limit=None)

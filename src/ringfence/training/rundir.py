@@ -1,33 +1,40 @@
-"""A run directory tells its own story:
+"""The files of a run:
 
-config.json         method, hyper-parameters, members, log and its fingerprint, versions
+config.json         method, settings, members, log and its fingerprint, versions (`configuration.py`)
 metrics.jsonl       one line per member and log interval
 evaluations.jsonl   one line per member and evaluation, if a task was given
 warnings.jsonl      what the run had to say, and when
 checkpoints/        the newest two
 policy*.safetensors one per member
+verdict.json        whether each policy is inside its limit, with the reasons; verdict.txt in words
+result.png          the picture
+.lock               held by the process that works on the run
 """
 
 import json
-import platform
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+import os
+import re
+import socket
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
-import jax
-import numpy as np
+from ringfence.errors import CheckpointError, RunInUse, WouldOverwrite
+from ringfence.files import TEMPORARY, write_json
+from ringfence.training import streams
+from ringfence.training.configuration import Configuration, Member, parse
+from ringfence.training.streams import Row
 
-from ringfence import __version__
-from ringfence.data.dataset import Dataset
-from ringfence.errors import CheckpointError, WouldOverwrite
-from ringfence.files import atomic_write, write_json
-from ringfence.training.population import without_limit
-
-if TYPE_CHECKING:
-    from ringfence.training.loop import Plan
+try:
+    import fcntl
+except ImportError:  # not a Unix: there is no lock
+    fcntl = None  # type: ignore[assignment]
 
 STREAMS = ("metrics", "evaluations", "warnings")
+LOCK = ".lock"
+CHECKPOINT_FILE = re.compile(r"step-(\d{1,18})\.(json|safetensors)")
 
 
 class RunDirectory:
@@ -40,75 +47,97 @@ class RunDirectory:
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 
+    # One process at a time
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Work on the run alone. The lock is the kernel's: it ends with the process, however that ends."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.path / LOCK, "a+", encoding="utf-8") as file:
+            self._take(file)
+            self.clean()
+            yield
+            file.truncate(0)
+
+    def _take(self, file: Any) -> None:
+        if fcntl is None:
+            return
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            owner = file.read(200).strip() or "another process"
+            raise RunInUse(f"{self.path} is in use by {owner}; wait for it, or stop it first") from None
+        except OSError as error:  # some network file systems have no locks
+            warnings.warn(f"{self.path} cannot be locked ({error}); let no other process work on it", stacklevel=4)
+            return
+        file.seek(0)
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+
+    def clean(self) -> None:
+        """Remove what a killed process left half-written. Only for the owner of the lock."""
+        for folder in (self.path, self.checkpoints):
+            for file in folder.iterdir() if folder.is_dir() else ():
+                if TEMPORARY.fullmatch(file.name) and file.is_file():
+                    file.unlink(missing_ok=True)
+        manifests = {file.stem for file in self.checkpoints.glob("step-*.json")}
+        for file in self.checkpoints.glob("step-*.safetensors"):
+            if file.stem not in manifests and CHECKPOINT_FILE.fullmatch(file.name):
+                file.unlink(missing_ok=True)
+
+    # Its beginning
+
     def require_free(self) -> None:
-        """Raise unless the directory is still to be made, or empty."""
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise WouldOverwrite(
-                f"{self.path} exists already; choose another --out, or go on with it by --resume {self.path}"
-            )
+        """Raise unless the directory is still to be made, empty, or left by a run that was killed before it began."""
+        if not self.path.exists():
+            return
+        if not self.path.is_dir():
+            raise WouldOverwrite(f"{self.path} exists already and is a file; choose another --out")
+        content = [file.name for file in self.path.iterdir()]
+        if any(name != LOCK and not TEMPORARY.fullmatch(name) for name in content):
+            advice = f", or go on with it by --resume {self.path}" if "config.json" in content else ""
+            raise WouldOverwrite(f"{self.path} exists already; choose another --out{advice}")
 
-    def create(self, config: Mapping[str, Any]) -> None:
+    def create(self, configuration: Configuration) -> None:
         self.require_free()
-        write_json(self.path / "config.json", {**config, "versions": versions()})
+        self.write(configuration)
 
-    def config(self) -> dict[str, Any]:
+    def write(self, configuration: Configuration) -> None:
+        write_json(self.path / "config.json", configuration.to_json())
+
+    def configuration(self) -> Configuration:
         file = self.path / "config.json"
         try:
-            config: dict[str, Any] = json.loads(file.read_text())
-        except FileNotFoundError:
-            raise CheckpointError(f"{self.path} is not a run directory: it has no config.json") from None
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{file} is damaged ({error})") from error
-        return config
+            content = json.loads(file.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            hint = "; it was stopped before it began: start it again with --out" if (self.path / LOCK).exists() else ""
+            raise CheckpointError(f"{self.path} is not a run directory: it has no config.json{hint}") from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise CheckpointError(f"{file} is damaged ({error})") from None
+        return parse(content, str(file))
+
+    # Its lines
 
     def append(self, stream: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        with open(self.path / f"{stream}.jsonl", "a", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
+        streams.append(self.path / f"{stream}.jsonl", rows)
 
-    def read(self, stream: str) -> list[dict[str, Any]]:
-        """The stream's rows; a last line cut off by a kill is left out."""
-        file = self.path / f"{stream}.jsonl"
-        rows: list[dict[str, Any]] = []
-        for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else []:
-            try:
-                rows.append(json.loads(line))
-            except ValueError:
-                break
-        return rows
+    def read(self, stream: str) -> tuple[list[Row], list[str]]:
+        """The stream's sound rows, and a sentence for each damaged line."""
+        return streams.read(self.path / f"{stream}.jsonl")
 
-    def rewind(self, step: int) -> None:
-        """Forget what was written after the checkpoint at this (overall) step: it is about to happen again."""
-        for stream in STREAMS:
-            if (self.path / f"{stream}.jsonl").exists():
-                kept = [row for row in self.read(stream) if row["overall_step"] <= step]
-                with atomic_write(self.path / f"{stream}.jsonl") as temporary:
-                    temporary.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+    def policy_path(self, member: Member, members: Iterable[Member]) -> Path:
+        return self.path / policy_file(member, members)
 
 
-def versions() -> dict[str, str]:
-    return {
-        "ringfence": __version__,
-        "python": platform.python_version(),
-        "jax": jax.__version__,
-        "numpy": np.__version__,
-        "platform": platform.platform(),
-    }
-
-
-def describe_run(
-    plan: "Plan", log: Dataset, origin: Mapping[str, Any] | None, extras: Mapping[str, Any]
-) -> dict[str, Any]:
-    """What config.json says: enough to make the run again, or to go on with it."""
-    return {
-        "method": plan.method.name,
-        "hyperparameters": asdict(cast(Any, without_limit(plan.method))),
-        "members": [[member.seed, member.limit] for member in plan.members],
-        "schedule": {
-            "steps": plan.steps,
-            "log_every": plan.log_every,
-            "evaluate_every": plan.evaluate_every,
-            "checkpoint_every": plan.checkpoint_every,
-        },
-        "log": {"origin": origin, "name": log.name, "rows": len(log), "fingerprint": log.fingerprint},
-        "extras": dict(extras),
-    }
+def policy_file(member: Member, members: Iterable[Member]) -> str:
+    """The policy's file name: plain for a single member, else with what tells it from the others."""
+    members = tuple(members)
+    parts = ["policy"]
+    if len({m.seed for m in members}) > 1:
+        parts.append(f"seed{member.seed}")
+    if len({m.limit for m in members}) > 1:
+        short = f"{member.limit:g}"
+        parts.append(f"limit{short if float(short) == member.limit else repr(member.limit)}")
+    return "-".join(parts) + ".safetensors"

@@ -1,0 +1,35 @@
+"""What computes a run. Its numbers depend on it, down to the last digit, so the run remembers it."""
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+import jax
+
+from ringfence import __version__, kernels
+from ringfence.training.configuration import differences
+
+
+def computed_by() -> dict[str, str]:
+    """What can change a number: our version, JAX's, the products' kernels and the devices."""
+    return {
+        "ringfence": __version__,
+        "jax": jax.__version__,
+        "products": kernels.computation(),
+        "devices": f"{jax.device_count()} {jax.default_backend()}",
+    }
+
+
+def versions() -> dict[str, str]:
+    """For the record."""
+    found = {"ringfence": __version__, "python": platform.python_version(), "platform": platform.platform()}
+    for package in ("jax", "jaxlib", "numpy", "equinox", "optax"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # e.g. a build without its metadata
+            found[package] = "unknown"
+    return found
+
+
+def changes_since(recorded: dict[str, str]) -> list[str]:
+    """How what computes now differs from what a run remembers."""
+    return differences(recorded, computed_by())

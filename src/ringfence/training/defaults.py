@@ -1,0 +1,9 @@
+"""What a run does unless it is told otherwise. The one place: the library, the command line and its help read it here."""
+
+STEPS = 50_000  # updates of the policy
+LOG_EVERY = 1_000  # steps between lines of metrics
+EVALUATE_EVERY = 5_000
+CHECKPOINT_EVERY = 5_000
+EPISODES = 10  # of each evaluation
+SEEDS = (0,)
+EVALUATION_SEED = 10_000  # the same episodes at every evaluation, so that curves can be compared

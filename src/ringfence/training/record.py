@@ -1,0 +1,122 @@
+"""A run as an object: what `ringfence.train` returns, and what `Run.load` finds in a run directory.
+
+Reports, comparisons, resuming and the command line read it, so that only this file knows how a run lies on the disk.
+Reading needs no JAX.
+"""
+
+import warnings as python_warnings
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+
+from ringfence.deploy import Policy
+from ringfence.errors import CheckpointError
+from ringfence.files import atomic_write, write_json
+from ringfence.training.configuration import Configuration, Member
+from ringfence.training.rundir import STREAMS, RunDirectory
+from ringfence.training.streams import Row
+from ringfence.training.verdict import Verdict, judge
+
+
+class Run:
+    """One run: its configuration, what was measured, and a policy per member (seed and limit).
+
+    `metrics`, `evaluations` and `warnings` are lists of rows (dictionaries with at least stage, step, overall_step, seed
+    and limit), in the order they were made. `damage` names the lines of the files that could not be read.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        metrics: list[Row] | None = None,
+        evaluations: list[Row] | None = None,
+        warnings: list[Row] | None = None,
+        *,
+        path: Path | None = None,
+        policies: Sequence[Policy] | None = None,
+        interrupted: bool = False,
+        damage: Sequence[str] = (),
+    ):
+        self.configuration = configuration
+        self.metrics: list[Row] = metrics if metrics is not None else []
+        self.evaluations: list[Row] = evaluations if evaluations is not None else []
+        self.warnings: list[Row] = warnings if warnings is not None else []
+        self.path = path
+        self.interrupted = interrupted
+        self.damage = tuple(damage)
+        self._policies = policies
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Run":
+        """The run in this directory, finished or not. `CheckpointError` if it is none, or its configuration is damaged; a
+        damaged line of metrics is left out with a warning."""
+        directory = RunDirectory(path)
+        configuration = directory.configuration()
+        rows, found = zip(*(directory.read(stream) for stream in STREAMS), strict=True)
+        damage = [sentence for sentences in found for sentence in sentences]
+        for sentence in damage:
+            python_warnings.warn(sentence, stacklevel=2)
+        return cls(configuration, *rows, path=directory.path, damage=damage)
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return self.configuration.members
+
+    @property
+    def directory(self) -> RunDirectory:
+        if self.path is None:
+            raise CheckpointError("the run was kept in memory only; train with out=... to have its files")
+        return RunDirectory(self.path)
+
+    @cached_property
+    def policies(self) -> list[Policy]:
+        """One per member; none while the policy's own training has not begun."""
+        if self._policies is not None:
+            return list(self._policies)
+        files = [self.directory.policy_path(member, self.members) for member in self.members]
+        return [Policy.load(file) for file in files] if all(file.exists() for file in files) else []
+
+    @property
+    def policy(self) -> Policy:
+        """The first member's policy."""
+        if not self.policies:
+            raise CheckpointError(
+                f"{self.path or 'the run'} has no policy yet: its policy stage has not begun or saved"
+            )
+        return self.policies[0]
+
+    @property
+    def finished(self) -> bool:
+        """Whether every member's policy had all of the planned steps."""
+        planned = self.configuration.schedule.steps
+        return bool(self.policies) and all(policy.metadata.get("steps_done") == planned for policy in self.policies)
+
+    def rows_of(self, member: Member, stream: str = "metrics") -> list[Row]:
+        """One member's rows of "metrics", "evaluations" or "warnings"."""
+        return [row for row in getattr(self, stream) if (row["seed"], row["limit"]) == (member.seed, member.limit)]
+
+    def verdict_on(self, member: Member) -> Verdict:
+        return judge(self.configuration, member, self.metrics, self.evaluations, self.warnings)
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """Whether each member's policy is inside its limit."""
+        return [self.verdict_on(member) for member in self.members]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The first member's verdict."""
+        return self.verdict_on(self.members[0])
+
+    def write_verdict(self) -> None:
+        """`verdict.json`, and in words `verdict.txt`."""
+        verdicts = self.verdicts
+        write_json(self.directory.path / "verdict.json", [asdict(verdict) for verdict in verdicts])
+        lines = [f"seed {v.seed}, limit {v.limit:g}: {v.judgement}. {v.words}\n" for v in verdicts]
+        with atomic_write(self.directory.path / "verdict.txt") as temporary:
+            temporary.write_text("".join(lines), encoding="utf-8")
+
+    def __repr__(self) -> str:
+        steps, where = self.configuration.schedule.steps, self.path or "in memory"
+        return f"Run({self.configuration.method}, {steps} steps, {len(self.members)} member(s), {where})"

@@ -1,0 +1,104 @@
+"""Whether a policy is inside its limit, by what evidence, and whether to believe it.
+
+Critics and limit speak of the same thing: the discounted cost from a state on, without end. A simulated episode stops at
+the task's horizon; the sentence says so.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ringfence.training.configuration import Configuration, Member
+
+Row = dict[str, Any]
+Judgement = Literal["inside", "outside", "unsure", "no estimate"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`inside` and `outside` are said of a simulation, or of a cost critic that had enough steps and no warnings;
+    `unsure` of one that had not; `no estimate` of a method that has no cost critic."""
+
+    seed: int
+    limit: float
+    judgement: Judgement
+    basis: Literal["simulation", "cost critic"] | None
+    cost: float | None  # what the basis says: a discounted cost
+    steps: int  # of the policy's training, done
+    steps_planned: int
+    words: str
+
+    @property
+    def inside(self) -> bool:
+        return self.judgement == "inside"
+
+
+def judge(
+    configuration: Configuration,
+    member: Member,
+    metrics: Sequence[Row],
+    evaluations: Sequence[Row],
+    warnings: Sequence[Row],
+) -> Verdict:
+    """The verdict on one member, from its last line of metrics and its last evaluation."""
+    trained, tested = last_row(metrics, member, "policy"), last_row(evaluations, member)
+    limit, planned = member.limit, configuration.schedule.steps
+    done = int(trained.get("step", 0))
+    told = [row for row in warnings if (row["seed"], row["limit"]) == (member.seed, limit)]
+    needed = critic_steps(configuration)
+    doubts = doubts_of(done, planned, needed if "qc_start" in trained else None, len(told))
+    sentences = []
+    judgement: Judgement = "no estimate"
+    basis: Literal["simulation", "cost critic"] | None = None
+    cost: float | None = None
+    if "qc_start" in trained:
+        basis, cost = "cost critic", float(trained["qc_start"])
+        inside = cost <= limit
+        judgement = "unsure" if doubts and inside else "inside" if inside else "outside"
+        sentences.append(
+            f"The cost critic expects a discounted cost of {cost:.3g}, without end, from the states where logged "
+            f"episodes start: {'inside' if inside else 'OUTSIDE'} the limit of {limit:g}. "
+            "This is an estimate from the log, not a guarantee."
+        )
+        sentences += doubts
+    else:
+        sentences.append(
+            f"No estimate: {configuration.method} has no cost critic, so the log alone does not say whether its policy "
+            f"keeps the limit of {limit:g}."
+        )
+        sentences += doubts
+    if tested:
+        basis, cost = "simulation", float(tested["discounted_cost"])
+        judgement = "inside" if cost <= limit else "outside"
+        sentences.insert(
+            0,
+            f"The limit {'holds' if cost <= limit else 'is BROKEN'} in simulation: discounted cost {cost:.3g} ± "
+            f"{tested['discounted_cost_std']:.2g} over episodes of {tested['length']:.0f} steps on average, against "
+            f"{limit:g}; {tested['share_over_limit']:.0%} of episodes are over it.",
+        )
+    return Verdict(member.seed, limit, judgement, basis, cost, done, planned, " ".join(sentences))
+
+
+def doubts_of(done: int, planned: int, needed: int | None, warnings: int) -> list[str]:
+    """Why not to rely on what a critic says."""
+    found = []
+    if done < planned:
+        found.append(f"The run was stopped after {done:,} of {planned:,} steps.")
+    if needed is not None and done < needed:
+        found.append(f"After only {done:,} steps do not trust the critics: they need some {needed:,}.")
+    if warnings:
+        found.append(f"Read the {warnings} warning(s) of this run before you rely on it.")
+    return found
+
+
+def critic_steps(configuration: Configuration) -> int:
+    """How many steps critics need to reach their scale: targets follow at the rate tau, and each backup covers the
+    share 1 - discount of the way, so that after 3 / (tau (1 - discount)) steps 5 % of the way is left."""
+    return round(3.0 / (float(configuration.settings.get("tau", 1.0)) * (1.0 - configuration.discount)))
+
+
+def last_row(rows: Sequence[Row], member: Member, stage: str | None = None) -> Row:
+    """The member's latest row (of a stage), or nothing."""
+    mine = [row for row in rows if (row["seed"], row["limit"]) == (member.seed, member.limit)]
+    mine = [row for row in mine if stage is None or row["stage"] == stage]
+    return mine[-1] if mine else {}

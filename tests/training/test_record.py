@@ -1,0 +1,59 @@
+"""A run as an object, from memory and from its directory."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import ringfence
+from ringfence import CPQ, Run
+from ringfence.errors import CheckpointError
+from tests.logs import narrow_log
+
+LOG = narrow_log(rows=600)
+TINY = CPQ(hidden=(8, 8), batch_size=16, cvae_steps=20, ood_samples=3)
+SCHEDULE = {"log_every": 10, "evaluate_every": 20, "checkpoint_every": 10}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "run"
+    return ringfence.train(LOG, TINY, limits=[5.0, 7.0], steps=40, out=out, progress=False, **SCHEDULE)
+
+
+def test_a_loaded_run_is_the_run_that_was_trained(trained):
+    loaded = Run.load(trained.path)
+    assert loaded.configuration == trained.configuration
+    assert (loaded.metrics, loaded.evaluations, loaded.warnings) == (trained.metrics, [], trained.warnings)
+    assert loaded.verdicts == trained.verdicts
+    assert [p.checksum for p in loaded.policies] == [p.checksum for p in trained.policies]
+    assert loaded.finished
+    assert loaded.damage == ()
+    assert {row["limit"] for row in loaded.rows_of(loaded.members[1])} == {7.0}
+
+
+def test_reading_a_run_needs_no_jax(trained):
+    code = f"import sys, ringfence; run = ringfence.Run.load({str(trained.path)!r}); run.verdicts, run.policies\n"
+    code += "assert 'jax' not in sys.modules, 'jax was imported'"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_a_run_in_memory_has_the_same_object_without_files():
+    run = ringfence.train(LOG, TINY, limits=[5.0], steps=5, progress=False)
+    assert run.path is None
+    assert run.policy(np.zeros(3)).shape == (2,)
+    assert run.verdict.steps == 5
+
+
+def test_the_verdict_is_kept_beside_the_policies(trained):
+    stored = json.loads((trained.path / "verdict.json").read_text())
+    assert [v["limit"] for v in stored] == [5.0, 7.0]
+    assert [v["judgement"] for v in stored] == [v.judgement for v in trained.verdicts]
+    assert trained.verdicts[1].words in (trained.path / "verdict.txt").read_text()
+
+
+def test_a_directory_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match=r"no config\.json"):
+        Run.load(tmp_path)
