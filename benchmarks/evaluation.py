@@ -15,13 +15,15 @@ def evaluation_speed(task: str = "halfcheetah-torque", episodes: int = 10, hidde
     from ringfence.algorithms import CPQ, Spec
     from ringfence.deploy import Policy
     from ringfence.evaluation import Evaluator
+    from ringfence.training.artifact import scaled_artifact
 
     evaluator = Evaluator(task, parallel=min(episodes, 10))
     env = evaluator.envs(1)[0]
     obs, act = env.observation_space.shape[0], env.action_space.shape[0]
     method = CPQ(hidden=(hidden, hidden))
     state = method.init(jax.random.key(0), jnp.asarray(30.0), Spec(obs, act))
-    policy = Policy(*method.policy(state), np.zeros(obs), np.ones(obs), -np.ones(act), np.ones(act))
+    scale = (np.zeros(obs), np.ones(obs), -np.ones(act), np.ones(act))
+    policy = Policy(scaled_artifact(method.export(state), *scale))
     evaluator(policy, episodes)  # environments are made once per run
     began = time.perf_counter()
     result = evaluator(policy, episodes)

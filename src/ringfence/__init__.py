@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {
+    "Artifact": "ringfence.deploy",
     "BC": "ringfence.algorithms",
     "BCQLag": "ringfence.algorithms",
     "BCSafe": "ringfence.algorithms",
@@ -40,6 +41,7 @@ __all__ = [
     "BC",
     "CBPL",
     "CPQ",
+    "Artifact",
     "BCQLag",
     "BCSafe",
     "BEARLag",
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
     from ringfence.algorithms import BC, CBPL, CPQ, BCQLag, BCSafe, BEARLag
     from ringfence.api import load, resume, train
     from ringfence.data import Dataset, save
-    from ringfence.deploy import Policy
+    from ringfence.deploy import Artifact, Policy
     from ringfence.errors import RingfenceError
     from ringfence.evaluation import evaluate
     from ringfence.limits import Limit

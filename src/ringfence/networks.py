@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ringfence.deploy.network import LOG_STD_RANGES
 from ringfence.kernels import calls as kernels
 
-LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 Tree = TypeVar("Tree")
@@ -167,7 +167,7 @@ class TanhGaussianActor(eqx.Module):
     def __call__(self, observations: Float[Array, "*batch obs"]) -> Gaussian:
         """The Gaussian before the squash."""
         mean, log_std = jnp.split(self.mlp(observations, again=True), 2, -1)
-        return Gaussian(mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
+        return Gaussian(mean, jnp.clip(log_std, *LOG_STD_RANGES["tanh-gaussian"]))
 
     def mode(self, observations: Float[Array, "*batch obs"]) -> Float[Array, "*batch act"]:
         """The deterministic action, tanh(mean)."""
@@ -211,7 +211,7 @@ class CVAE(eqx.Module):
         """q(z | s, a), for one action of each state or for n."""
         output = self.encoder(pairs(observations, actions))
         mean, log_std = jnp.split(output, 2, -1)
-        return Gaussian(mean, jnp.clip(log_std, -8.0, 4.0))
+        return Gaussian(mean, jnp.clip(log_std, *LOG_STD_RANGES["latent-gaussian"]))
 
     def decode(
         self, observations: Float[Array, "*batch obs"], latents: Float[Array, "*batch latent"]
@@ -224,3 +224,28 @@ def polyak(target: Tree, online: Tree, tau: float | Float[Array, ""]) -> Tree:
     """target <- tau online + (1 - tau) target, for every parameter."""
     moved: Tree = jax.tree.map(lambda t, o: tau * o + (1.0 - tau) * t, target, online)
     return moved
+
+
+class Described(NamedTuple):
+    """A network with what its inputs and outputs mean, in the words of `ringfence.deploy.Network`."""
+
+    mlp: MLP
+    inputs: tuple[str, ...]
+    head: str
+    scale: float = 1.0
+
+
+def describe(network: "Critic | TanhGaussianActor | Described") -> Described:
+    """What the class of a network says of its inputs and outputs."""
+    if isinstance(network, Critic):
+        return Described(network.mlp, ("observation", "action"), "value", network.size)
+    if isinstance(network, TanhGaussianActor):
+        return Described(network.mlp, ("observation",), "tanh-gaussian")
+    return network
+
+
+def describe_cvae(cvae: CVAE) -> dict[str, Described]:
+    return {
+        "encoder": Described(cvae.encoder, ("observation", "action"), "latent-gaussian"),
+        "decoder": Described(cvae.decoder, ("observation", "latent"), "tanh"),
+    }

@@ -11,8 +11,9 @@ import ringfence
 from ringfence.algorithms import METHODS
 from ringfence.api import method_of
 from ringfence.data import Dataset
-from ringfence.deploy import Policy, RowNoise
+from ringfence.deploy import KINDS, Policy, RowNoise
 from ringfence.training import Member, Plan, RunDirectory, run
+from ringfence.training.artifact import scaled_artifact
 from ringfence.training.device import spec_of, to_device
 from ringfence.training.population import compile_programs, zero_sums
 
@@ -165,6 +166,16 @@ def test_its_policy_file_reloads_to_the_same_actions(name, tmp_path):
     np.testing.assert_array_equal(again, sampled)
     assert loaded.metadata["method"] == name
     assert loaded.metadata["log_fingerprint"] == LOG.fingerprint
+    assert loaded.artifact.finished
+
+
+@every_method
+def test_its_policy_is_the_same_in_numpy_and_in_jax(name):
+    """Every kind of policy is written once and runs inside a JAX program too."""
+    artifact = trained(name).policy.artifact
+    actor = KINDS[artifact.kind].act
+    inside = jax.jit(lambda s: actor(artifact.model(jnp), s, None))(artifact.normalise(OBSERVATIONS))
+    np.testing.assert_allclose(artifact.act(OBSERVATIONS), LOW + (inside + 1) / 2 * (HIGH - LOW), atol=1e-4)
 
 
 @every_method
@@ -206,7 +217,8 @@ def advance_all(name, seeds, data, steps):
         state, sums = programs.advance((data, seeds), (state, sums), *span)
         state, report = programs.finish(state, seeds, data)
         seen |= {**sums, **report}
-    return [method.policy(jax.tree.map(lambda x, i=i: x[i], state)) for i in range(members)], seen
+    exports = [method.export(jax.tree.map(lambda x, i=i: x[i], state)) for i in range(members)]
+    return [scaled_artifact(export, [0] * 3, [1] * 3, LOW, HIGH) for export in exports], seen
 
 
 @pytest.mark.slow
@@ -216,9 +228,9 @@ def test_two_seeds_as_a_population_give_the_numbers_of_two_single_runs(name):
     data = to_device(LOG)
     together, _ = advance_all(name, [0, 1], data, 20)
     for seed in (0, 1):
-        [(_, alone)], _ = advance_all(name, [seed], data, 20)
-        for key, tensor in alone.items():
-            np.testing.assert_allclose(together[seed][1][key], tensor, atol=1e-3, err_msg=key)
+        [alone], _ = advance_all(name, [seed], data, 20)
+        for key, tensor in alone.tensors.items():
+            np.testing.assert_allclose(together[seed].tensors[key], tensor, atol=1e-3, err_msg=key)
 
 
 ROWS = len(LOG)
@@ -236,8 +248,7 @@ HARD = {
 @every_method
 @pytest.mark.parametrize("kind", HARD)
 def test_it_stays_finite_on_hard_logs(name, kind):
-    [(kind_of_policy, tensors)], seen = advance_all(name, [0], to_device(make_log(**HARD[kind])), FEW)
+    [artifact], seen = advance_all(name, [0], to_device(make_log(**HARD[kind])), FEW)
     for metric, value in seen.items():
         assert np.isfinite(value).all(), metric
-    actions = Policy(kind_of_policy, tensors, [0] * 3, [1] * 3, LOW, HIGH)(OBSERVATIONS)
-    assert np.isfinite(actions).all()
+    assert np.isfinite(Policy(artifact)(OBSERVATIONS)).all()

@@ -24,7 +24,9 @@ def hopper_policy(std, bias=0.0):
         "actor.0.bias": np.full(3, bias),
         "log_std": np.full(3, np.log(std)),
     }
-    return Policy("clipped-gaussian", tensors, np.zeros(11), np.ones(11), -np.ones(3), np.ones(3), {"std": std})
+    return Policy.from_tensors(
+        "clipped-gaussian", tensors, np.zeros(11), np.ones(11), -np.ones(3), np.ones(3), {"std": std}
+    )
 
 
 @pytest.fixture

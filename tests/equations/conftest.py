@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from ringfence.algorithms import CPQ, Batch, Spec
+from ringfence.deploy import Policy
+from ringfence.training.artifact import scaled_artifact
 
 OBS, ACT, ROWS = 3, 2, 6
 SMALL = {"hidden": (8, 8), "batch_size": ROWS, "ood_samples": 4, "cvae_steps": 1}
@@ -30,6 +32,11 @@ def small_state(method, limit=0.05, seed=0):
     state = method.init(jax.random.key(seed), jnp.asarray(limit), Spec(OBS, ACT, least_reward=-2.0))
     other = method.init(jax.random.key(seed + 1), jnp.asarray(limit), Spec(OBS, ACT))
     return jax.tree.map(lambda x: x, state.__class__(**{**vars(state), "targets": other.critics}))
+
+
+def policy_of(export):
+    """What a method exports, as a policy for normalised observations and actions in [-1, 1]."""
+    return Policy(scaled_artifact(export, [0] * OBS, [1] * OBS, [-1] * ACT, [1] * ACT))
 
 
 @pytest.fixture

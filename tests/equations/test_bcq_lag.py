@@ -20,9 +20,8 @@ from ringfence.algorithms.candidates import (
 )
 from ringfence.algorithms.critics import Critics
 from ringfence.algorithms.lagrange import Multiplier
-from ringfence.deploy import Policy
 from tests.equations import reference
-from tests.equations.conftest import ACT, OBS, ROWS, small_state
+from tests.equations.conftest import ACT, OBS, ROWS, policy_of, small_state
 
 KEY = jax.random.key(5)
 DISCOUNT, N = 0.9, 4
@@ -199,6 +198,5 @@ def test_the_policy_file_chooses_by_value_as_training_does(state):
     """In float32 on both sides: the same choice except where two candidates tie, so compare values."""
     state = replace(state, critics=state.targets, multiplier=Multiplier(*map(jnp.asarray, (0.8, 8.0, 0.0))))
     observations = np.random.default_rng(0).normal(size=(40, OBS)).astype(np.float32)
-    kind, tensors = METHOD.policy(state)
-    policy = Policy(kind, tensors, [0] * OBS, [1] * OBS, [-1] * ACT, [1] * ACT)
+    policy = policy_of(METHOD.export(state))
     np.testing.assert_allclose(policy(observations), METHOD.act(state, jnp.asarray(observations)), atol=1e-5)

@@ -11,9 +11,8 @@ from ringfence.algorithms import BEARLag
 from ringfence.algorithms.bear_lag import mmd, penalised_loss
 from ringfence.algorithms.critics import Critics
 from ringfence.algorithms.lagrange import Multiplier
-from ringfence.deploy import Policy
 from tests.equations import reference
-from tests.equations.conftest import ACT, OBS, ROWS, small_state
+from tests.equations.conftest import ACT, OBS, ROWS, policy_of, small_state
 
 KEY = jax.random.key(5)
 METHOD = BEARLag(
@@ -159,8 +158,7 @@ def test_the_policy_file_chooses_as_training_does(state):
     loud = Critics(*jax.tree.map(lambda x: 30.0 * x, tuple(state.critics)))
     state = replace(state, critics=loud, cost_multiplier=multiplier(0.8))
     observations = np.random.default_rng(0).normal(size=(40, OBS)).astype(np.float32)
-    kind, tensors = METHOD.policy(state)
-    policy = Policy(kind, tensors, [0] * OBS, [1] * OBS, [-1] * ACT, [1] * ACT)
+    policy = policy_of(METHOD.export(state))
     np.testing.assert_allclose(policy(observations), METHOD.act(state, jnp.asarray(observations)), atol=1e-5)
 
 

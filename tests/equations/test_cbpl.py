@@ -17,10 +17,10 @@ from ringfence.algorithms.cbpl import (
     policy_search_loss,
     primal_dual_gap,
 )
-from ringfence.deploy import Policy, components
+from ringfence.deploy import components
 from ringfence.errors import InvalidSetting
 from tests.equations import reference
-from tests.equations.conftest import ACT, OBS, ROWS
+from tests.equations.conftest import ACT, OBS, ROWS, policy_of
 
 KEY = jax.random.key(5)
 DISCOUNT = 0.9
@@ -197,8 +197,7 @@ def test_each_response_is_kept_as_a_part_of_the_mixture(fresh, update, batch):
     after_two, _ = rounds(after_one, update, batch, 5)
     assert same(jax.tree.map(lambda x: x[0], after_two.components), first(after_one.responses.actor))
     assert same(jax.tree.map(lambda x: x[1], after_two.components), first(after_two.responses.actor))
-    kind, tensors = METHOD.policy(after_two)
-    parts = components(Policy(kind, tensors, [0] * OBS, [1] * OBS, [-1] * ACT, [1] * ACT))
+    parts = components(policy_of(METHOD.export(after_two)))
     assert len(parts) == 2
     observations = np.random.default_rng(0).normal(size=(20, OBS)).astype(np.float32)
     for part, state in zip(parts, (after_one, after_two), strict=True):
@@ -208,8 +207,7 @@ def test_each_response_is_kept_as_a_part_of_the_mixture(fresh, update, batch):
 
 def test_the_sampled_mixture_draws_all_parts_alike_and_the_deterministic_one_keeps_to_its_choice(fresh, update, batch):
     state, _ = rounds(fresh, update, batch, 15)
-    kind, tensors = METHOD.policy(state)
-    policy = Policy(kind, tensors, [0] * OBS, [1] * OBS, [-1] * ACT, [1] * ACT)
+    policy = policy_of(METHOD.export(state))
     parts = components(policy)
     observations = np.zeros((3000, OBS), np.float32)
     sampled = policy(observations, deterministic=False, rng=np.random.default_rng(0))
@@ -245,8 +243,7 @@ def test_only_so_many_rounds_fit_and_more_are_refused():
 
 def test_a_run_stopped_in_its_first_round_still_has_a_policy(fresh, update, batch):
     state, _ = rounds(fresh, update, batch, 2)
-    kind, tensors = METHOD.policy(state)
-    policy = Policy(kind, tensors, [0] * OBS, [1] * OBS, [-1] * ACT, [1] * ACT)
+    policy = policy_of(METHOD.export(state))
     expected = actions_of(first(state.responses.actor), batch.observations)
     np.testing.assert_allclose(policy(np.asarray(batch.observations)), expected, atol=1e-5)
 

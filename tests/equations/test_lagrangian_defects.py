@@ -10,9 +10,8 @@ import pytest
 
 from ringfence.algorithms import BCQLag, BEARLag, bcq_lag, bear_lag
 from ringfence.algorithms.lagrange import Multiplier
-from ringfence.deploy import Policy
 from tests.equations import reference
-from tests.equations.conftest import ACT, OBS, ROWS, small_state
+from tests.equations.conftest import ACT, OBS, ROWS, policy_of, small_state
 
 KEY = jax.random.key(5)
 RATE, DISCOUNT, N = 0.1, 0.9, 4
@@ -133,8 +132,7 @@ def test_at_run_time_the_best_of_several_actions_is_taken_not_any_one(name, dete
     def mean_values(price, count):
         """Qr and Qc of what the policy file does with so many candidates."""
         state = replace(state_of(name, price), **{field: jnp.asarray(draws[:count])})
-        kind, tensors = method.policy(state)
-        policy = Policy(kind, tensors, [0] * OBS, [1] * OBS, [-1] * ACT, [1] * ACT)
+        policy = policy_of(method.export(state))
         actions = policy(observations, deterministic=deterministic, rng=np.random.default_rng(0))
         critics = (state.critics.reward[0], state.critics.cost)
         return [float(critic(observations, actions).mean()) for critic in critics]

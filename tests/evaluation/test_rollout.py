@@ -42,7 +42,7 @@ def noisy_policy(observation_dim=1, action_dim=1):
         "log_std": np.full(action_dim, -1.0),
     }
     zeros, ones = np.zeros(observation_dim), np.ones(observation_dim)
-    return Policy("clipped-gaussian", tensors, zeros, ones, -np.ones(action_dim), np.ones(action_dim))
+    return Policy.from_tensors("clipped-gaussian", tensors, zeros, ones, -np.ones(action_dim), np.ones(action_dim))
 
 
 def test_episode_i_is_seeded_with_seed_plus_i_and_summed_by_hand():

@@ -12,14 +12,12 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ringfence.algorithms.checks import common
-from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
+from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.optimise import Adam
-from ringfence.deploy.actors import mlp_tensors
 from ringfence.networks import TanhGaussianActor, tanh_log_prob
 
 Scalar = Float[Array, ""]
@@ -70,8 +68,8 @@ class BC:
             "policy_distance": jnp.sqrt(jnp.mean((state.actor.mode(batch.observations) - batch.actions) ** 2)),
         }
 
-    def policy(self, state: State) -> tuple[str, dict[str, np.ndarray]]:
-        return "tanh-gaussian", mlp_tensors("actor", state.actor.mlp)
+    def export(self, state: State) -> Export:
+        return Export("tanh-gaussian", {"actor": state.actor})
 
     def warnings(self, stage: str, history: list[Mapping[str, float]]) -> list[str]:
         return []

@@ -19,11 +19,11 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ringfence.algorithms.candidates import (
+    LATENT_BOUND,
     Candidates,
     balanced_normal,
     best_candidate_target,
@@ -36,12 +36,11 @@ from ringfence.algorithms.candidates import (
     generator_step,
 )
 from ringfence.algorithms.checks import common, positive
-from ringfence.algorithms.critics import Critics, fresh_critics
-from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
+from ringfence.algorithms.critics import Critics, describe_critics, fresh_critics
+from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.lagrange import Multiplier, lagrange_warnings, pid_step
 from ringfence.algorithms.optimise import Adam
-from ringfence.deploy.actors import mlp_tensors
-from ringfence.networks import CVAE, MLP, polyak
+from ringfence.networks import CVAE, MLP, Described, describe_cvae, polyak
 
 Scalar = Float[Array, ""]
 Observations = Float[Array, "batch obs"]
@@ -216,16 +215,19 @@ class BCQLag:
             "policy_distance": jnp.sqrt(jnp.mean((self.act(state, batch.observations) - batch.actions) ** 2)),
         }
 
-    def policy(self, state: State) -> tuple[str, dict[str, np.ndarray]]:
-        return "bcq", {
-            **mlp_tensors("decoder", state.generator.decoder),
-            **mlp_tensors("perturbation", state.perturbation),
-            **mlp_tensors("reward", state.critics.reward[0].mlp),
-            **mlp_tensors("cost", state.critics.cost.mlp),
-            "lambda": np.asarray(state.multiplier.value)[None],
-            "phi": np.asarray([self.phi]),
-            "latents": np.asarray(state.latents),
+    def export(self, state: State) -> Export:
+        networks = {
+            **describe_cvae(state.generator),
+            "perturbation": Described(state.perturbation, ("observation", "action"), "tanh"),
+            **describe_critics(state.critics),
         }
+        tensors = {
+            "lambda": state.multiplier.value[None],
+            "phi": jnp.full(1, self.phi),
+            "latents": state.latents,
+            "latent_bound": jnp.full(1, LATENT_BOUND),
+        }
+        return Export("bcq", networks, tensors)
 
     def warnings(self, stage: str, history: list[Mapping[str, float]]) -> list[str]:
         if stage != "policy" or not history:

@@ -24,7 +24,6 @@ from typing import ClassVar, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -41,12 +40,11 @@ from ringfence.algorithms.candidates import (
     generator_step,
 )
 from ringfence.algorithms.checks import common, one_of, positive
-from ringfence.algorithms.critics import Critics, fresh_critics, smaller_value
-from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
+from ringfence.algorithms.critics import Critics, describe_critics, fresh_critics, smaller_value
+from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.lagrange import LogMultiplier, Multiplier, lagrange_warnings, log_dual_step, pid_step
 from ringfence.algorithms.optimise import Adam
-from ringfence.deploy.actors import mlp_tensors
-from ringfence.networks import CVAE, Gaussian, TanhGaussianActor, polyak, sample_tanh
+from ringfence.networks import CVAE, Gaussian, TanhGaussianActor, describe_cvae, polyak, sample_tanh
 
 Scalar = Float[Array, ""]
 PerState = Float[Array, " batch"]
@@ -288,14 +286,9 @@ class BEARLag:
             "policy_distance": jnp.sqrt(jnp.mean((self.act(state, batch.observations) - batch.actions) ** 2)),
         }
 
-    def policy(self, state: State) -> tuple[str, dict[str, np.ndarray]]:
-        return "bear", {
-            **mlp_tensors("actor", state.actor.mlp),
-            **mlp_tensors("reward", state.critics.reward[0].mlp),
-            **mlp_tensors("cost", state.critics.cost.mlp),
-            "lambda": np.asarray(state.cost_multiplier.value)[None],
-            "noise": np.asarray(state.noise),
-        }
+    def export(self, state: State) -> Export:
+        networks = {"actor": state.actor, **describe_cvae(state.generator), **describe_critics(state.critics)}
+        return Export("bear", networks, {"lambda": state.cost_multiplier.value[None], "noise": state.noise})
 
     def warnings(self, stage: str, history: list[Mapping[str, float]]) -> list[str]:
         if stage != "policy" or not history:

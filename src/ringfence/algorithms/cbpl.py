@@ -27,11 +27,10 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.checks import common, positive
-from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
+from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.optimise import Adam
-from ringfence.deploy.actors import mlp_tensors
 from ringfence.errors import InvalidSetting
-from ringfence.networks import MLP, Critic, polyak
+from ringfence.networks import MLP, Critic, Described, polyak
 
 Scalar = Float[Array, ""]
 PerState = Float[Array, " batch"]
@@ -296,7 +295,7 @@ class CBPL:
             "policy_distance": jnp.sqrt(jnp.mean((actions - batch.actions) ** 2)),
         }
 
-    def policy(self, state: State) -> tuple[str, dict[str, np.ndarray]]:
+    def export(self, state: State) -> Export:
         """The mixture of all whole rounds. Its `chosen` part is the one that FQE finds best: the greatest return within
         the limit, or the least cost if none is within."""
         finished = int(state.step) // self.round_steps
@@ -306,10 +305,8 @@ class CBPL:
         else:
             parts = [jax.tree.map(lambda x, i=i: x[i], state.components) for i in range(finished)]
             chosen = best_part(np.asarray(state.returns[:finished]), np.asarray(state.costs[:finished]), state.limit)
-        tensors = {"chosen": np.asarray([chosen], np.float32)}
-        for i, part in enumerate(parts):
-            tensors |= mlp_tensors(f"component.{i}", part)
-        return "mixture", tensors
+        networks = {f"component.{i}": Described(part, ("observation",), "tanh") for i, part in enumerate(parts)}
+        return Export("mixture", networks, {"chosen": np.asarray([chosen], np.float32)})
 
     def warnings(self, stage: str, history: list[Mapping[str, float]]) -> list[str]:
         if not history:

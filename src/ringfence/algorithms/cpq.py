@@ -19,18 +19,16 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.checks import common, one_of, positive, share
-from ringfence.algorithms.critics import Critics, cost_bellman_target, fresh_critics, smaller_value
-from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec, Stage
+from ringfence.algorithms.critics import Critics, cost_bellman_target, describe_critics, fresh_critics, smaller_value
+from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.ood import DETECTORS, LatentKL, auroc, is_ood
 from ringfence.algorithms.optimise import Adam
 from ringfence.algorithms.watch import cpq_warnings
-from ringfence.deploy.actors import mlp_tensors
-from ringfence.networks import Critic, TanhGaussianActor, polyak, sample_tanh, tanh_log_prob
+from ringfence.networks import Critic, TanhGaussianActor, describe_cvae, polyak, sample_tanh, tanh_log_prob
 
 Scalar = Float[Array, ""]
 PerState = Float[Array, " batch"]
@@ -427,8 +425,13 @@ class CPQ:
             "policy_distance": jnp.sqrt(jnp.mean((state.averaged_actor.mode(batch.observations) - batch.actions) ** 2)),
         }
 
-    def policy(self, state: State) -> tuple[str, dict[str, np.ndarray]]:
-        return "tanh-gaussian", mlp_tensors("actor", state.averaged_actor.mlp)
+    def export(self, state: State) -> Export:
+        networks = {
+            "actor": state.averaged_actor,
+            **describe_critics(state.critics),
+            **describe_cvae(state.detector.cvae),
+        }
+        return Export("tanh-gaussian", networks, {"threshold": state.detector.threshold[None]})
 
     def warnings(self, stage: str, history: list[Mapping[str, float]]) -> list[str]:
         return cpq_warnings(stage, history)

@@ -35,6 +35,11 @@ def fresh_critics(
     return Critics((first, second), Critic(*sizes, **cost, key=keys[2]))
 
 
+def describe_critics(critics: Critics) -> dict[str, Critic]:
+    """The names that an exported artifact has for them."""
+    return {"reward_1": critics.reward[0], "reward_2": critics.reward[1], "cost": critics.cost}
+
+
 def value_size(value: float) -> float:
     """The nearest power of two, so that dividing by it rounds nothing and logs alike share a program; 1 for 0."""
     return 2.0 ** round(math.log2(value)) if value > 0.0 else 1.0

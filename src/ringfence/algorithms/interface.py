@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ringfence.data.dataset import Dataset
@@ -58,6 +57,20 @@ class Spec:
     mean_cost: float = 0.0
 
 
+class Export(NamedTuple):
+    """What a method leaves of a trained state; the training loop makes a `ringfence.deploy.Artifact` of it.
+
+    `kind` says how the policy acts, one of `ringfence.deploy.KINDS`. `networks` are modules of `ringfence.networks`, or
+    `Described` where the class does not say what the inputs and outputs mean. `tensors` are what else the kind needs and
+    what is worth keeping; a single number is an array of one. `limit_range` is given by methods that have the limit as an
+    input of a network."""
+
+    kind: str
+    networks: Mapping[str, Any]
+    tensors: Mapping[str, Any] = {}
+    limit_range: tuple[float, float] | None = None
+
+
 Update = Callable[[State, Batch, PRNGKeyArray], tuple[State, Metrics]]
 
 
@@ -93,8 +106,8 @@ class Method(Protocol):
     def diagnose(self, state: State, sample: Sample, key: PRNGKeyArray) -> Metrics:
         """What to look at between updates, measured on a fixed part of the log."""
 
-    def policy(self, state: State) -> tuple[str, dict[str, np.ndarray]]:
-        """The policy's kind and tensors, as `ringfence.deploy.Policy` wants them."""
+    def export(self, state: State) -> Export:
+        """The trained networks and how the policy acts."""
 
     def warnings(self, stage: str, history: list[Mapping[str, float]]) -> list[str]:
         """What a person should be told about a run, in plain words, given the stage's metrics so far."""

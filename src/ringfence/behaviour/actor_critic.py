@@ -120,4 +120,4 @@ def to_policy(actor: TanhMLP, moments: Moments, std: float, metadata: dict[str, 
     tensors = numpy_actor.tensors | {"log_std": np.full(act, math.log(std), np.float32)}
     ones = np.ones(act, np.float32)
     scaling = (numpy_actor.observation_mean, numpy_actor.observation_std)
-    return Policy("clipped-gaussian", tensors, *scaling, -ones, ones, metadata)
+    return Policy.from_tensors("clipped-gaussian", tensors, *scaling, -ones, ones, metadata)

@@ -31,7 +31,7 @@ def pi_controller(
     weight = np.zeros((5, 1), np.float32)
     weight[1, 0] = -gain * INTERVAL / integral_time / LARGEST_MOVE  # temperature, measured from the setpoint
     weight[2, 0] = -gain / LARGEST_MOVE  # its change over the last step
-    return Policy(
+    return Policy.from_tensors(
         "clipped-gaussian",
         {"actor.0.weight": weight, "actor.0.bias": np.zeros(1), "log_std": np.log([dither])},
         observation_mean=[0.0, setpoint, 0.0, 0.0, 0.0],

@@ -4,6 +4,7 @@ python -m ringfence.behaviour.report results/behaviour
 """
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from ringfence import tasks
 from ringfence.behaviour.collect import collect_dataset
 from ringfence.behaviour.shipped import BEHAVIOURS, shipped_policy
 from ringfence.data.dataset import Dataset
+from ringfence.deploy import Policy
 from ringfence.evaluation import Evaluator
 from ringfence.files import atomic_write, write_json
 
@@ -69,9 +71,10 @@ def width_table(out: Path) -> str:
     for task in tasks.ROBOTS:
         evaluator = Evaluator(task, parallel=20)
         for behaviour in BEHAVIOURS:
-            policy, cells = shipped_policy(task, behaviour), []
+            artifact, cells = shipped_policy(task, behaviour).artifact, []
             for std in WIDTHS:
-                policy.tensors["log_std"] = np.full(policy.action_dim, np.log(std), np.float32)
+                log_std = np.full(artifact.action_dim, np.log(std), np.float32)
+                policy = Policy(replace(artifact, tensors={**artifact.tensors, "log_std": log_std}))
                 result = evaluator(policy, WIDTH_EPISODES, seed=SEED, deterministic=False)
                 cells.append((float(result.returns.mean()), float(result.discounted_costs.mean())))
             measured[f"{task}-{behaviour}"] = dict(zip(map(str, WIDTHS), cells, strict=True))

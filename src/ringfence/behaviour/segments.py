@@ -14,8 +14,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ringfence import tasks
-from ringfence.deploy import RowNoise, mlp_forward, mlp_tensors
+from ringfence.deploy import KINDS, RowNoise
+from ringfence.deploy.network import outputs
 from ringfence.evaluation.episodes import discounted_sum
+from ringfence.training.artifact import layer_tensors
 
 MakeEnv = Callable[[], Any]
 MeanFunction = Callable[[Float[np.ndarray, "batch obs"]], Float[np.ndarray, "batch act"]]
@@ -31,11 +33,11 @@ class NumpyActor:
 
     @classmethod
     def of(cls, actor: Any, moments: Any) -> "NumpyActor":
-        return cls(mlp_tensors("actor", actor), np.asarray(moments.mean), np.asarray(moments.std))
+        return cls(layer_tensors("actor", actor), np.asarray(moments.mean), np.asarray(moments.std))
 
     def __call__(self, observations: Float[np.ndarray, "batch obs"]) -> Float[np.ndarray, "batch act"]:
         normalised = (observations - self.observation_mean) / self.observation_std
-        mean: np.ndarray = np.tanh(mlp_forward(self.tensors, "actor", normalised, activation=np.tanh))
+        mean: np.ndarray = outputs(KINDS["clipped-gaussian"].networks["actor"], self.tensors, normalised)
         return mean
 
 

@@ -175,7 +175,7 @@ def warmed(state: State, other: Path) -> State:
     if [w.shape for w in weights] != [w.shape for w in where]:
         raise InvalidSetting(f"the policy in {other} has another network or belongs to another task")
     # As if the normaliser had already seen a million rows: it should move slowly from where the actor knows it.
-    moments = (policy.observation_mean, (policy.observation_std - 1e-4) ** 2, 1e6)
+    moments = (policy.artifact.observation_mean, (policy.artifact.observation_std - 1e-4) ** 2, 1e6)
     warmed: State = eqx.tree_at(
         lambda s: [
             *(getattr(layer, part) for layer in s.actor.layers for part in ("weight", "bias")),

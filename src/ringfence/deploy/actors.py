@@ -1,194 +1,152 @@
-"""How each kind of policy turns observations into actions, in NumPy.
+"""The kinds of policy: how each turns observations into actions with the networks of its artifact.
 
-An actor is a function of (tensors, normalised observations, noise) to actions in [-1, 1]; without noise it gives the
-deterministic action. A new kind is a new entry in `ACTORS`.
-
-The action of an observation is the same, bit for bit, whatever batch it arrives in: rows are multiplied one by one
-(`mlp_forward`), and noise can come from one generator per row (`RowNoise`).
+An actor is a function of (model, normalised observations, noise) to actions in [-1, 1]; without noise it gives the
+deterministic action. It is written once for NumPy and JAX (`model.xp`). A new kind is a new entry in `KINDS`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
-# The range of a tanh-Gaussian's log standard deviation, as in `ringfence.networks`, which cannot be imported here:
-# it needs JAX. They belong to version 1 of the file format; a test holds the two together.
-LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
+from ringfence.deploy.network import Network, Tensors, outputs
+from ringfence.deploy.noise import Noise
+from ringfence.errors import InvalidSetting
 
-Tensors = Mapping[str, np.ndarray]
-
-
-class Noise(Protocol):
-    """Where an actor's randomness comes from: a NumPy `Generator`, or a `RowNoise`.
-
-    The first axis of `size` is the batch."""
-
-    def standard_normal(self, size: tuple[int, ...]) -> np.ndarray: ...
-
-    def random(self, size: tuple[int, ...]) -> np.ndarray: ...
+LATENT_BOUND = 0.5  # of version-1 files, which do not say it
 
 
-Actor = Callable[[Tensors, Float[np.ndarray, "batch obs"], Noise | None], Float[np.ndarray, "batch act"]]
+class Model(NamedTuple):
+    """Networks with their tensors, ready to run. `context` holds inputs that are the same in every row: the limit."""
+
+    networks: Mapping[str, Network]
+    tensors: Tensors
+    xp: Any = np
+    context: Mapping[str, Any] = {}
+
+    def run(self, name: str, **inputs: Any) -> Any:
+        """The outputs of a network, from inputs as it saw them in training: `run("cost", observation=s, action=a)`."""
+        network = self.networks[name]
+        rows = next(iter(inputs.values())).shape[:-1]
+        parts = []
+        for wanted in network.inputs:
+            part = inputs[wanted] if wanted in inputs else self.context.get(wanted)
+            if part is None:
+                raise InvalidSetting(f"network {name!r} needs the input {wanted!r}")
+            parts.append(self.xp.broadcast_to(part, (*rows, part.shape[-1])))
+        joined = parts[0] if len(parts) == 1 else self.xp.concatenate(parts, -1)
+        return outputs(network, self.tensors, joined, self.xp)
+
+    def normal(self, noise: Noise, shape: tuple[int, ...]) -> Any:
+        return noise.standard_normal(shape).astype(np.float32)
 
 
-class RowNoise:
-    """One generator per row of the batch, so that a row's noise does not depend on its neighbours."""
-
-    def __init__(self, generators: Sequence[np.random.Generator]):
-        self.generators = list(generators)
-
-    def standard_normal(self, size: tuple[int, ...]) -> np.ndarray:
-        return np.stack([generator.standard_normal(size[1:]) for generator in self._of(size)])
-
-    def random(self, size: tuple[int, ...]) -> np.ndarray:
-        return np.stack([generator.random(size[1:]) for generator in self._of(size)])
-
-    def _of(self, size: tuple[int, ...]) -> list[np.random.Generator]:
-        if size[0] != len(self.generators):
-            raise ValueError(f"noise for {size[0]} rows asked of {len(self.generators)} generators")
-        return self.generators
+Actor = Callable[[Model, Any, Noise | None], Any]
 
 
-def mlp_tensors(prefix: str, mlp: Any) -> dict[str, np.ndarray]:
-    """The parameters of a `ringfence.networks.MLP` (or anything with `layers` of `weight` and `bias`) as
-    `prefix.0.weight` (inputs, outputs), `prefix.0.bias`, `prefix.1.weight`, ..."""
-    return {
-        f"{prefix}.{i}.{part}": np.asarray(getattr(layer, part), np.float32)
-        for i, layer in enumerate(mlp.layers)
-        for part in ("weight", "bias")
-    }
+def tanh_gaussian(model: Model, observations: Any, noise: Noise | None) -> Any:
+    """a = tanh(mean + std * noise)."""
+    mean, log_std = model.run("actor", observation=observations)
+    if noise is not None:
+        mean = mean + model.xp.exp(log_std) * model.normal(noise, mean.shape)
+    return model.xp.tanh(mean)
 
 
-def mlp_forward(
-    tensors: Tensors,
-    prefix: str,
-    x: Float[np.ndarray, "batch inputs"],
-    *,
-    layer_norm: bool = False,
-    activation: Callable[[np.ndarray], np.ndarray] = lambda x: np.maximum(x, 0.0),
-) -> Float[np.ndarray, "batch outputs"]:
-    """The MLP of `ringfence.networks`: linear layers with ReLU between, LayerNorm before each ReLU if asked."""
-    for i in range(layer_count(tensors, prefix)):
-        if i > 0:
-            x = activation(normalise_features(x) if layer_norm else x)
-        # (batch, 1, inputs) @ (inputs, outputs): a product per row, the same for any batch size.
-        x = (x[:, None, :] @ tensors[f"{prefix}.{i}.weight"])[:, 0] + tensors[f"{prefix}.{i}.bias"]
-    return x
+def clipped_gaussian(model: Model, observations: Any, noise: Noise | None) -> Any:
+    """a = clip(mean + std * noise, -1, 1), with one standard deviation per action in every state. PPO and CPO train
+    this."""
+    mean = model.run("actor", observation=observations)
+    if noise is not None:
+        mean = mean + model.xp.exp(model.tensors["log_std"]) * model.normal(noise, mean.shape)
+    return model.xp.clip(mean, -1.0, 1.0)
 
 
-def layer_count(tensors: Tensors, prefix: str) -> int:
+def bcq(model: Model, observations: Any, noise: Noise | None) -> Any:
+    """The best of n candidates: decoded from latents, each moved by at most `phi`. Without noise the latents are those of
+    the artifact, the same in every state; with noise they are drawn anew."""
+    xp, tensors, batch = model.xp, model.tensors, len(observations)
+    latents = xp.broadcast_to(tensors["latents"], (batch, *tensors["latents"].shape))
+    if noise is not None:
+        latents = model.normal(noise, latents.shape)
+    bound = tensors.get("latent_bound", np.float32(LATENT_BOUND))
+    states = xp.repeat(observations, latents.shape[1], axis=0)
+    clipped = xp.clip(latents, -bound, bound).reshape(len(states), -1)
+    actions = model.run("decoder", observation=states, latent=clipped)
+    move = model.run("perturbation", observation=states, action=actions)
+    return best_by_penalised_value(model, states, xp.clip(actions + tensors["phi"] * move, -1.0, 1.0), batch)
+
+
+def bear(model: Model, observations: Any, noise: Noise | None) -> Any:
+    """The best of n actions of a tanh-Gaussian. Without noise the n draws are those of the artifact."""
+    xp, batch = model.xp, len(observations)
+    mean, log_std = (part[:, None] for part in model.run("actor", observation=observations))
+    draws = model.tensors["noise"]
+    if noise is not None:
+        draws = model.normal(noise, (batch, *draws.shape))
+    candidates = xp.tanh(mean + xp.exp(log_std) * draws)
+    states = xp.repeat(observations, candidates.shape[1], axis=0)
+    return best_by_penalised_value(model, states, candidates.reshape(len(states), -1), batch)
+
+
+def best_by_penalised_value(model: Model, states: Any, actions: Any, batch: int) -> Any:
+    """In each state the candidate with the greatest Qr_1 - lambda Qc; a state's candidates are consecutive rows."""
+    reward = model.run("reward_1", observation=states, action=actions)
+    cost = model.run("cost", observation=states, action=actions)
+    best = (reward - model.tensors["lambda"] * cost).reshape(batch, -1).argmax(1)
+    return actions.reshape(batch, -1, actions.shape[-1])[model.xp.arange(batch), best]
+
+
+def mixture(model: Model, observations: Any, noise: Noise | None) -> Any:
+    """One of several deterministic policies. Without noise it is always the `chosen` one. With noise it is drawn anew in
+    every step; to draw one for each episode, as a mixture is meant, use `ringfence.deploy.components`."""
+    if noise is None:
+        return model.run(f"component.{int(model.tensors['chosen'][0])}", observation=observations)
+    count = component_count(model.networks)
+    drawn = model.xp.floor(noise.random((len(observations),)) * count).astype(np.int32)
+    every = model.xp.stack([model.run(f"component.{i}", observation=observations) for i in range(count)])
+    return every[drawn, model.xp.arange(len(observations))]
+
+
+def component_count(networks: Mapping[str, Network]) -> int:
     count = 0
-    while f"{prefix}.{count}.weight" in tensors:
+    while f"component.{count}" in networks:
         count += 1
     return count
 
 
-def normalise_features(x: Float[np.ndarray, "batch features"]) -> Float[np.ndarray, "batch features"]:
-    """`networks.layer_norm` in NumPy."""
-    centred = x - x.mean(-1, keepdims=True)
-    normalised: np.ndarray = centred / np.sqrt(np.mean(centred**2, -1, keepdims=True) + 1e-5)
-    return normalised
+class Kind(NamedTuple):
+    """How a policy acts, and what it needs for it. Sizes of tensors are numbers, "act", "latent" or "any"."""
+
+    act: Actor | None  # None: values without a policy
+    networks: Mapping[str, Network]  # its actors may also take the limit
+    tensors: Mapping[str, tuple[int | str, ...]] = {}
+    optional: Mapping[str, tuple[int | str, ...]] = {}
 
 
-def tanh_gaussian(
-    tensors: Tensors, observations: Float[np.ndarray, "batch obs"], noise: Noise | None
-) -> Float[np.ndarray, "batch act"]:
-    """a = tanh(mean + std * noise), with [mean, log std] the outputs of the network `actor`."""
-    mean, log_std = np.split(mlp_forward(tensors, "actor", observations), 2, axis=-1)
-    if noise is not None:
-        std = np.exp(np.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
-        mean = mean + std * noise.standard_normal(mean.shape).astype(np.float32)
-    squashed: np.ndarray = np.tanh(mean)
-    return squashed
+def _described(*networks: Network) -> dict[str, Network]:
+    return {network.name: network for network in networks}
 
 
-def clipped_gaussian(
-    tensors: Tensors, observations: Float[np.ndarray, "batch obs"], noise: Noise | None
-) -> Float[np.ndarray, "batch act"]:
-    """a = clip(tanh(f) + std * noise, -1, 1): f from the network `actor` (tanh units), the standard deviation one
-    number per joint, the same in every state (`log_std`). This is what PPO and CPO train."""
-    mean = np.tanh(mlp_forward(tensors, "actor", observations, activation=np.tanh))
-    if noise is not None:
-        mean = mean + np.exp(tensors["log_std"]) * noise.standard_normal(mean.shape).astype(np.float32)
-    clipped: np.ndarray = np.clip(mean, -1.0, 1.0)
-    return clipped
+STATE, PAIR = ("observation",), ("observation", "action")
+GAUSSIAN_ACTOR = Network("actor", STATE, "tanh-gaussian")
+CHOOSING_CRITICS = (Network("reward_1", PAIR, "value"), Network("cost", PAIR, "value"))
 
-
-LATENT_BOUND = 0.5  # as in `ringfence.algorithms.candidates`
-
-
-def bcq(
-    tensors: Tensors, observations: Float[np.ndarray, "batch obs"], noise: Noise | None
-) -> Float[np.ndarray, "batch act"]:
-    """The best of n candidates: decoded from latents z, moved by at most `phi`. Without noise the latents are those in
-    the file, the same in every state; with it they are drawn anew."""
-    latents = np.broadcast_to(tensors["latents"], (len(observations), *tensors["latents"].shape))
-    if noise is not None:
-        latents = noise.standard_normal(latents.shape).astype(np.float32)
-    states = np.repeat(observations, latents.shape[1], axis=0)
-    clipped = np.clip(latents, -LATENT_BOUND, LATENT_BOUND).reshape(len(states), -1)
-    actions = np.tanh(mlp_forward(tensors, "decoder", np.concatenate([states, clipped], -1)))
-    move = np.tanh(mlp_forward(tensors, "perturbation", np.concatenate([states, actions], -1)))
-    return best_by_penalised_value(
-        tensors, states, np.clip(actions + tensors["phi"] * move, -1.0, 1.0), len(observations)
-    )
-
-
-def bear(
-    tensors: Tensors, observations: Float[np.ndarray, "batch obs"], noise: Noise | None
-) -> Float[np.ndarray, "batch act"]:
-    """The best of n actions of a tanh-Gaussian. Without noise the n draws are those in the file."""
-    mean, log_std = np.split(mlp_forward(tensors, "actor", observations)[:, None], 2, axis=-1)
-    std = np.exp(np.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
-    draws = tensors["noise"]
-    if noise is not None:
-        draws = noise.standard_normal((len(observations), *draws.shape)).astype(np.float32)
-    candidates = np.tanh(mean + std * draws)
-    states = np.repeat(observations, candidates.shape[1], axis=0)
-    return best_by_penalised_value(tensors, states, candidates.reshape(len(states), -1), len(observations))
-
-
-def best_by_penalised_value(
-    tensors: Tensors, states: Float[np.ndarray, "rows obs"], actions: Float[np.ndarray, "rows act"], batch: int
-) -> Float[np.ndarray, "batch act"]:
-    """In each state the candidate with the greatest Qr - lambda Qc; a state's candidates stand one after another."""
-    pairs = np.concatenate([states, actions], -1)
-    value = mlp_forward(tensors, "reward", pairs) - tensors["lambda"] * mlp_forward(tensors, "cost", pairs)
-    best = value.reshape(batch, -1).argmax(1)
-    chosen: np.ndarray = actions.reshape(batch, -1, actions.shape[-1])[np.arange(batch), best]
-    return chosen
-
-
-def mixture(
-    tensors: Tensors, observations: Float[np.ndarray, "batch obs"], noise: Noise | None
-) -> Float[np.ndarray, "batch act"]:
-    """One of several deterministic policies, a = tanh(f(s)). Without noise it is the `chosen` one, always. With noise
-    it is drawn anew in every step, since a policy does not know where episodes begin; to draw one for each episode,
-    as a mixture is meant, use `ringfence.deploy.components`."""
-    count = component_count(tensors)
-    drawn = np.full(len(observations), tensors["chosen"][0])
-    if noise is not None:
-        drawn = np.floor(noise.random((len(observations),)) * count)
-    parts = [np.tanh(mlp_forward(tensors, f"component.{i}", observations[drawn == i])) for i in range(count)]
-    actions = np.empty((len(observations), parts[0].shape[-1]), np.float32)
-    for i, part in enumerate(parts):
-        actions[drawn == i] = part
-    return actions
-
-
-def component_count(tensors: Tensors) -> int:
-    count = 0
-    while f"component.{count}.0.weight" in tensors:
-        count += 1
-    return count
-
-
-ACTORS: dict[str, Actor] = {
-    "tanh-gaussian": tanh_gaussian,
-    "clipped-gaussian": clipped_gaussian,
-    "bcq": bcq,
-    "bear": bear,
-    "mixture": mixture,
+KINDS: dict[str, Kind] = {
+    "tanh-gaussian": Kind(tanh_gaussian, _described(GAUSSIAN_ACTOR)),
+    "clipped-gaussian": Kind(
+        clipped_gaussian, _described(Network("actor", STATE, "tanh", activation="tanh")), {"log_std": ("act",)}
+    ),
+    "bcq": Kind(
+        bcq,
+        _described(
+            Network("decoder", ("observation", "latent"), "tanh"),
+            Network("perturbation", PAIR, "tanh"),
+            *CHOOSING_CRITICS,
+        ),
+        {"latents": ("any", "latent"), "phi": (1,), "lambda": (1,)},
+        {"latent_bound": (1,)},
+    ),
+    "bear": Kind(bear, _described(GAUSSIAN_ACTOR, *CHOOSING_CRITICS), {"noise": ("any", "act"), "lambda": (1,)}),
+    "mixture": Kind(mixture, _described(Network("component.0", STATE, "tanh")), {"chosen": (1,)}),
+    "values": Kind(None, {}),
 }

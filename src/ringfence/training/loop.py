@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ringfence import __version__
 from ringfence.algorithms.interface import Method, Metrics, RestrictsLog, Stage, State
 from ringfence.data.dataset import Dataset
-from ringfence.deploy.policy import Policy
+from ringfence.deploy import Artifact, Policy
 from ringfence.errors import NonFiniteLoss
 from ringfence.training import defaults, streams
+from ringfence.training.artifact import artifact_of
 from ringfence.training.checkpoint import load_newest, named_arrays, non_finite, save_checkpoint
 from ringfence.training.computation import computed_by, versions
 from ringfence.training.configuration import Configuration, LogRecord, Member, Schedule, check_members
@@ -248,7 +248,7 @@ class Session:
         assert self.evaluate is not None
         rows = []
         for i, member in enumerate(self.plan.members):
-            rows.append({**self._where(index, stage, done, member), **self.evaluate(self.policy(i), member)})
+            rows.append({**self._where(index, stage, done, member), **self.evaluate(Policy(self.artifact(i)), member)})
         self._emit("evaluations", self.result.evaluations, rows)
         shown = ", ".join(f"return {row['return']:.0f} cost {row['discounted_cost']:.1f}" for row in rows)
         self.progress.say(f"step {done}: {shown}")
@@ -278,38 +278,29 @@ class Session:
                 "Lower the learning rates, or look for extreme rewards or costs with `ringfence inspect`"
             )
 
-    def policy(self, index: int) -> Policy:
+    def artifact(self, index: int) -> Artifact:
+        """What a member has learned so far."""
         member = self.plan.members[index]
-        kind, tensors = self.method.policy(jax.tree.map(lambda x: x[index], self.state))
-        normaliser = self.dataset.normaliser
-        return Policy(
-            kind,
-            tensors,
-            normaliser.mean,
-            normaliser.std,
-            self.dataset.action_low,
-            self.dataset.action_high,
-            metadata={
-                "method": self.method.name,
-                "limit": member.limit,
-                "discount": self.method.discount,
-                "seed": member.seed,
-                "steps_done": self.policy_steps,
-                "steps_planned": self.plan.steps,
-                "log": self.log.name,
-                "log_fingerprint": self.log.fingerprint,
-                "ringfence": __version__,
-                **self.metadata,
-            },
+        return artifact_of(
+            self.method.export(jax.tree.map(lambda x: x[index], self.state)),
+            self.log,
+            learned_from=self.dataset,
+            method=self.method.name,
+            limit=member.limit,
+            discount=self.method.discount,
+            seed=member.seed,
+            steps_done=self.policy_steps,
+            steps_planned=self.plan.steps,
+            metadata=self.metadata,
         )
 
     def _leave_policies(self) -> None:
         """Policies and a verdict, once the policy's own training has begun: before, the actor is a random one."""
-        policies = [self.policy(i) for i in range(len(self.plan.members))] if self.policy_steps else []
-        self.result.policies = policies
-        if self.directory is not None and policies:
-            for member, policy in zip(self.plan.members, policies, strict=True):
-                policy.save(self.directory.policy_path(member, self.plan.members), overwrite=True)
+        artifacts = [self.artifact(i) for i in range(len(self.plan.members))] if self.policy_steps else []
+        self.result.artifacts = artifacts
+        if self.directory is not None and artifacts:
+            for member, artifact in zip(self.plan.members, artifacts, strict=True):
+                artifact.save(self.directory.policy_path(member, self.plan.members), overwrite=True)
             self.result.write_verdict()
 
     def _save(self, index: int, done: int) -> None:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 
-from ringfence.deploy import Policy
+from ringfence.deploy import Artifact, Policy
 from ringfence.errors import CheckpointError
 from ringfence.files import atomic_write, write_json
 from ringfence.training.configuration import Configuration, Member
@@ -34,7 +34,7 @@ class Run:
         warnings: list[Row] | None = None,
         *,
         path: Path | None = None,
-        policies: Sequence[Policy] | None = None,
+        artifacts: Sequence[Artifact] | None = None,
         interrupted: bool = False,
         damage: Sequence[str] = (),
     ):
@@ -45,7 +45,7 @@ class Run:
         self.path = path
         self.interrupted = interrupted
         self.damage = tuple(damage)
-        self._policies = policies
+        self._artifacts = artifacts
 
     @classmethod
     def load(cls, path: str | Path) -> "Run":
@@ -70,12 +70,22 @@ class Run:
         return RunDirectory(self.path)
 
     @cached_property
+    def artifacts(self) -> list[Artifact]:
+        """What training left, one per member; none while the policy's own training has not begun."""
+        if self._artifacts is not None:
+            return list(self._artifacts)
+        files = [self.directory.policy_path(member, self.members) for member in self.members]
+        return [Artifact.load(file) for file in files] if all(file.exists() for file in files) else []
+
+    @property
+    def artifact(self) -> Artifact:
+        """What training left of the first member."""
+        return self.policy.artifact
+
+    @property
     def policies(self) -> list[Policy]:
         """One per member; none while the policy's own training has not begun."""
-        if self._policies is not None:
-            return list(self._policies)
-        files = [self.directory.policy_path(member, self.members) for member in self.members]
-        return [Policy.load(file) for file in files] if all(file.exists() for file in files) else []
+        return [Policy(artifact) for artifact in self.artifacts]
 
     @property
     def policy(self) -> Policy:
@@ -90,7 +100,7 @@ class Run:
     def finished(self) -> bool:
         """Whether every member's policy had all of the planned steps."""
         planned = self.configuration.schedule.steps
-        return bool(self.policies) and all(policy.metadata.get("steps_done") == planned for policy in self.policies)
+        return bool(self.artifacts) and all(artifact.steps_done == planned for artifact in self.artifacts)
 
     def rows_of(self, member: Member, stream: str = "metrics") -> list[Row]:
         """One member's rows of "metrics", "evaluations" or "warnings"."""

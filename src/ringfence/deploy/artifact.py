@@ -1,0 +1,307 @@
+"""`Artifact`: what training leaves. NumPy and safetensors only."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from ringfence.deploy import validation
+from ringfence.deploy.actors import KINDS, Model
+from ringfence.deploy.network import Network, kl_to_standard
+from ringfence.deploy.noise import Noise
+from ringfence.deploy.tensorfile import read_tensors, tensor_bytes
+from ringfence.errors import ForeignPolicy, InvalidSetting, RingfenceError, UnknownName, WouldOverwrite
+from ringfence.files import atomic_write
+
+FORMAT, FORMAT_VERSION = "ringfence-policy", "2"
+SCALING = ("observation_mean", "observation_std", "action_low", "action_high")
+RANGES = ("observation_low", "observation_high")
+FACTS = ("limit", "discount", "horizon", "steps_done", "steps_planned", "method", "seed")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Artifact:
+    """The named networks that training leaves, with all that is needed to run them in the user's own units.
+
+    `kind` says how the policy acts (a key of `ringfence.deploy.KINDS`); `networks` describes each network and `tensors`
+    holds their layers (`NAME.i.weight`, `NAME.i.bias`) and what else the kind needs. Observations are normalised by
+    `observation_mean` and `observation_std`; actions in [-1, 1] are scaled to `action_low` ... `action_high`.
+    Everything is checked when an artifact is made or loaded. Nothing in it can be changed.
+    """
+
+    kind: str
+    networks: Mapping[str, Network]
+    tensors: Mapping[str, np.ndarray]
+    observation_mean: np.ndarray
+    observation_std: np.ndarray
+    action_low: np.ndarray
+    action_high: np.ndarray
+    observation_names: tuple[str, ...] = ()  # obs_0, obs_1, ... if not given
+    action_names: tuple[str, ...] = ()
+    units: Mapping[str, str] = field(default_factory=dict)  # of a named column, of "rewards" or of "costs"
+    observation_low: np.ndarray | None = None  # the range of each column in the log
+    observation_high: np.ndarray | None = None
+    limit: float | None = None  # bound on the expected discounted cost
+    limit_range: tuple[float, float] | None = None  # of a limit-conditioned policy: the limits it was trained for
+    discount: float | None = None
+    horizon: int | None = None  # steps of the log's longest episode
+    steps_done: int | None = None  # of the policy stage
+    steps_planned: int | None = None
+    method: str | None = None
+    seed: int | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # a JSON object: log, fingerprint, version, task, ...
+
+    def __post_init__(self) -> None:
+        def put(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
+        put("networks", MappingProxyType(dict(self.networks)))
+        put("tensors", MappingProxyType({name: _read_only(value) for name, value in self.tensors.items()}))
+        for name in SCALING:
+            put(name, validation.vector(name, getattr(self, name)))
+        for name in RANGES:
+            if getattr(self, name) is not None:
+                put(name, validation.vector(name, getattr(self, name)))
+        put("observation_names", self.observation_names or tuple(f"obs_{i}" for i in range(self.observation_dim)))
+        put("action_names", self.action_names or tuple(f"action_{i}" for i in range(self.action_dim)))
+        for name in ("observation_names", "action_names"):
+            put(name, tuple(getattr(self, name)))
+        put("units", dict(self.units))
+        if self.limit_range is not None:
+            put("limit_range", tuple(self.limit_range))
+        put("metadata", validation.json_object(self.metadata))
+        validation.check(self)
+
+    @property
+    def observation_dim(self) -> int:
+        return len(self.observation_mean)
+
+    @property
+    def action_dim(self) -> int:
+        return len(self.action_low)
+
+    @property
+    def finished(self) -> bool | None:
+        """Whether training made all the steps that were planned; None if the file does not say."""
+        if self.steps_done is None or self.steps_planned is None:
+            return None
+        return self.steps_done >= self.steps_planned
+
+    @property
+    def takes_limit(self) -> bool:
+        """Whether a network has the limit as an input, so that it can be given at run time."""
+        return any("limit" in network.inputs for network in self.networks.values())
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is known of the training, with the metadata, in one dictionary."""
+        known = {name: getattr(self, name) for name in FACTS if getattr(self, name) is not None}
+        return {**known, **self.metadata}
+
+    # Running it
+
+    def act(self, observations: Any, noise: Noise | None = None, limit: float | None = None) -> np.ndarray:
+        """Actions in the user's units (batch, act) of observations (batch, obs): the policy's, without its checks."""
+        actor = KINDS[self.kind].act
+        if actor is None:
+            raise InvalidSetting(f"this artifact of {self.method or 'training'} holds values and no policy")
+        actions = actor(self.model(limit=limit), self.normalise(observations), noise)
+        centre, half_range = (self.action_high + self.action_low) / 2, (self.action_high - self.action_low) / 2
+        scaled: np.ndarray = np.clip(centre + half_range * actions, self.action_low, self.action_high)
+        return scaled
+
+    def evaluate(
+        self,
+        name: str,
+        observations: Any,
+        actions: Any = None,
+        *,
+        latents: Any = None,
+        limit: Any = None,
+        time: Any = None,
+    ) -> Any:
+        """The outputs of one network for inputs in the user's units, one row each (or a single row): values of shape
+        (batch,), numbers in [-1, 1], or a `Gaussian` of (mean, log_std)."""
+        if name not in self.networks:
+            raise UnknownName(f"the artifact has no network {name!r}; it has {', '.join(self.networks) or 'none'}")
+        given = {"observation": observations, "action": actions, "latent": latents, "time": time}
+        rows = {}
+        for wanted in self.networks[name].inputs:
+            if wanted == "limit":
+                continue
+            if given[wanted] is None:
+                raise InvalidSetting(
+                    f"network {name!r} takes {', '.join(self.networks[name].inputs)}; {wanted} is missing"
+                )
+            rows[wanted] = self._input(wanted, given[wanted])
+        count = max(len(part) for part in rows.values())
+        rows = {key: np.broadcast_to(part, (count, part.shape[-1])) for key, part in rows.items()}
+        found = self.model(limit=limit).run(name, **rows)
+        return found[0] if np.ndim(observations) == 1 and isinstance(found, np.ndarray) else found
+
+    def cost_to_go(self, observations: Any, actions: Any = None, **inputs: Any) -> np.ndarray:
+        """The cost critic's expected discounted cost from each state, for these actions or else the policy's own."""
+        actions = self._own(observations) if actions is None else actions
+        found: np.ndarray = self.evaluate("cost", observations, actions, **inputs)
+        return found
+
+    def return_to_go(self, observations: Any, actions: Any = None, **inputs: Any) -> np.ndarray:
+        """The expected discounted return, by the smallest of the reward critics."""
+        actions = self._own(observations) if actions is None else actions
+        critics = [name for name in self.networks if name in ("reward", "reward_1", "reward_2")]
+        if not critics:
+            raise UnknownName(f"the artifact has no reward critic; it has {', '.join(self.networks) or 'none'}")
+        values: np.ndarray = np.min([self.evaluate(name, observations, actions, **inputs) for name in critics], axis=0)
+        return values
+
+    def detector_score(self, observations: Any, actions: Any) -> np.ndarray:
+        """KL(q(z | s, a) || N(0, 1)) of the detector: large where the log has little like (s, a)."""
+        gaussian = self.evaluate("encoder", observations, actions)
+        found: np.ndarray = kl_to_standard(gaussian)
+        return found[0] if np.ndim(observations) == 1 else found
+
+    @property
+    def detector_threshold(self) -> float | None:
+        """d: pairs whose score reaches it are out of the log's distribution; None without a detector."""
+        return float(self.tensors["threshold"][0]) if "threshold" in self.tensors else None
+
+    def model(self, xp: Any = np, limit: Any = None) -> Model:
+        """The networks, ready to run in NumPy or, with `xp=jax.numpy`, inside a JAX program."""
+        if limit is not None and not self.takes_limit:
+            raise InvalidSetting(
+                f"this policy cannot be given a limit at run time: it was trained for {self.limit}; train one for each limit"
+            )
+        if not self.takes_limit:
+            return Model(self.networks, self.tensors, xp)
+        limit = self.limit if limit is None else limit
+        least, greatest = self.limit_range or (0.0, 0.0)
+        if limit is None or not least <= float(limit) <= greatest:
+            raise InvalidSetting(
+                f"the limit must lie between {least:g} and {greatest:g}, where it was trained, not {limit}"
+            )
+        scaled = np.float32(2.0 * (float(limit) - least) / (greatest - least) - 1.0)
+        return Model(self.networks, self.tensors, xp, {"limit": np.full(1, scaled)})
+
+    def normalise(self, observations: Any) -> Any:
+        return (observations - self.observation_mean) / self.observation_std
+
+    def scale_actions(self, actions: Any) -> Any:
+        """Actions in the user's units to [-1, 1]."""
+        return np.clip(2.0 * (actions - self.action_low) / (self.action_high - self.action_low) - 1.0, -1.0, 1.0)
+
+    def _input(self, name: str, value: Any) -> np.ndarray:
+        width = {"observation": self.observation_dim, "action": self.action_dim, "time": 1}.get(name)
+        rows = np.asarray(value, np.float32)
+        rows = np.reshape(rows, (-1, 1)) if name == "time" else np.atleast_2d(rows)
+        validation.rows(name, rows, width)
+        if name == "observation":
+            rows = self.normalise(rows)
+        if name == "action":
+            rows = self.scale_actions(rows)
+        return rows / np.float32(self.horizon or 1) if name == "time" else rows
+
+    def _own(self, observations: Any) -> np.ndarray:
+        rows = np.atleast_2d(np.asarray(observations, np.float32))
+        return self.act(rows)
+
+    # The file
+
+    def save(self, path: str | Path, overwrite: bool = False) -> Path:
+        """Write one safetensors file, all or nothing."""
+        path = Path(path)
+        if path.exists() and not overwrite:
+            raise WouldOverwrite(f"{path} exists already; choose another name or pass overwrite=True")
+        content = self.to_bytes()
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(content)
+        return path
+
+    def to_bytes(self) -> bytes:
+        """The file's content; equal artifacts give equal bytes."""
+        header = self._header()
+        return tensor_bytes(self._all_tensors(), {**header, "sha256": _digest(header, self._all_tensors())})
+
+    @cached_property
+    def checksum(self) -> str:
+        """sha256 of everything in the file: header and tensors."""
+        return _digest(self._header(), self._all_tensors())
+
+    def _all_tensors(self) -> dict[str, np.ndarray]:
+        vectors = {name: getattr(self, name) for name in (*SCALING, *RANGES)}
+        return {**self.tensors, **{name: value for name, value in vectors.items() if value is not None}}
+
+    def _header(self) -> dict[str, str]:
+        stated = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("tensors", *SCALING, *RANGES)}
+        stated["networks"] = {name: asdict(network) for name, network in sorted(self.networks.items())}
+        stated["tensors"] = {name: list(tensor.shape) for name, tensor in sorted(self._all_tensors().items())}
+        text = json.dumps(stated, sort_keys=True, allow_nan=False)
+        return {"format": FORMAT, "format_version": FORMAT_VERSION, "artifact": text}
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Artifact":
+        """Read a file that `save` wrote, of this version or of version 1; `ForeignPolicy` if it is anything else, or not
+        as it was written."""
+        from ringfence.deploy.version1 import artifact_of_version_1
+
+        path = Path(path)
+        header, tensors = read_tensors(path)
+        if header.get("format") != FORMAT:
+            raise ForeignPolicy(f"{path} is not a ringfence policy: its header does not say {FORMAT!r}")
+        readers = {"1": artifact_of_version_1, FORMAT_VERSION: _artifact_of}
+        version = header.get("format_version")
+        if version not in readers:
+            raise ForeignPolicy(
+                f"{path} is a policy of format {version}; this ringfence reads formats {' and '.join(readers)}. "
+                "Was it written by a newer one?"
+            )
+        try:
+            artifact = readers[version](header, tensors)
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise ForeignPolicy(f"{path} is damaged: {type(error).__name__} {error}") from error
+        except RingfenceError as error:
+            raise ForeignPolicy(f"{path} is damaged: {error}") from error
+        if header.get("sha256") != artifact.checksum:
+            raise ForeignPolicy(f"{path} is damaged: its checksum does not match; fetch or make it again")
+        return artifact
+
+    def __repr__(self) -> str:
+        return f"Artifact({self.kind!r}, {self.observation_dim} -> {self.action_dim}, {_progress(self)}{self.facts})"
+
+
+def _artifact_of(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Artifact:
+    stated = validation.strict_json(header["artifact"])
+    shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
+    if stated.pop("tensors") != shapes:
+        raise InvalidSetting("its tensors are not those that its header names")
+    networks = {
+        name: Network(**{**described, "inputs": tuple(described["inputs"])})
+        for name, described in stated.pop("networks").items()
+    }
+    vectors = {name: tensors.pop(name) for name in (*SCALING, *RANGES) if name in tensors}
+    return Artifact(**{**stated, "networks": networks, "tensors": tensors, **vectors})
+
+
+def _digest(header: Mapping[str, str], tensors: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name in sorted(tensors):
+        digest.update(f"{name}{tensors[name].shape}".encode())
+        digest.update(np.ascontiguousarray(tensors[name], "<f4").tobytes())
+    return digest.hexdigest()
+
+
+def _read_only(value: Any) -> np.ndarray:
+    array = np.array(value, np.float32)
+    array.flags.writeable = False
+    return array
+
+
+def _progress(artifact: Artifact) -> str:
+    if artifact.finished is None or artifact.finished:
+        return ""
+    return f"unfinished: {artifact.steps_done} of {artifact.steps_planned} steps, "

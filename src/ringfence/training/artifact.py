@@ -1,0 +1,63 @@
+"""What a method exports becomes an artifact: the networks in the description that NumPy reads, and what the log says."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ringfence import __version__
+from ringfence.algorithms.interface import Export
+from ringfence.data.dataset import Dataset
+from ringfence.deploy import Artifact, Network
+from ringfence.networks import describe
+
+
+def artifact_of(export: Export, log: Dataset, *, learned_from: Dataset | None = None, **facts: Any) -> Artifact:
+    """The artifact of one trained member. `log` names it; `learned_from`, a part of the log or all of it, gives the
+    normaliser and the ranges. `facts` are fields of `Artifact`: limit, discount, seed, steps_done, ..."""
+    part = log if learned_from is None else learned_from
+    metadata = {"log": log.name, "log_fingerprint": log.fingerprint, "ringfence": __version__}
+    return scaled_artifact(
+        export,
+        part.normaliser.mean,
+        part.normaliser.std,
+        part.action_low,
+        part.action_high,
+        observation_names=log.observation_names,
+        action_names=log.action_names,
+        units=log.units,
+        observation_low=part.observations.min(0),
+        observation_high=part.observations.max(0),
+        horizon=part.horizon,
+        **{**facts, "metadata": {**metadata, **facts.get("metadata", {})}},
+    )
+
+
+def scaled_artifact(
+    export: Export, observation_mean: Any, observation_std: Any, action_low: Any, action_high: Any, **facts: Any
+) -> Artifact:
+    """The artifact of what a method exports, for observations and actions of this scale."""
+    networks, tensors = described_networks(export.networks)
+    tensors |= {name: np.asarray(value, np.float32) for name, value in export.tensors.items()}
+    scaling = (observation_mean, observation_std, action_low, action_high)
+    return Artifact(export.kind, networks, tensors, *scaling, limit_range=export.limit_range, **facts)
+
+
+def described_networks(modules: Mapping[str, Any]) -> tuple[dict[str, Network], dict[str, np.ndarray]]:
+    """Each module as its description, and the tensors of all."""
+    networks: dict[str, Network] = {}
+    tensors: dict[str, np.ndarray] = {}
+    for name, module in modules.items():
+        mlp, inputs, head, scale = describe(module)
+        networks[name] = Network(name, inputs, head, layer_norm=mlp.normalise, scale=scale)
+        tensors |= layer_tensors(name, mlp)
+    return networks, tensors
+
+
+def layer_tensors(name: str, mlp: Any) -> dict[str, np.ndarray]:
+    """The parameters of anything with `layers` of `weight` and `bias`, as NAME.0.weight (inputs, outputs), ..."""
+    return {
+        f"{name}.{i}.{part}": np.asarray(getattr(layer, part), np.float32)
+        for i, layer in enumerate(mlp.layers)
+        for part in ("weight", "bias")
+    }
