@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Sequence
 
 from ringfence import __version__
+from ringfence.cli.experiments import add_reproduce, add_sweep
 from ringfence.cli.logs import add_behaviour, add_collect, add_inspect
 from ringfence.cli.options import Parser
 from ringfence.cli.policies import add_evaluate, add_methods, add_train
@@ -33,6 +34,9 @@ def build_parser() -> Parser:
     parser = Parser(prog="ringfence", description="Learn a safe policy from logged data.")
     parser.add_argument("--version", action="version", version=f"ringfence {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=Parser)
-    for add in (add_inspect, add_train, add_evaluate, add_methods, add_collect, add_behaviour, add_theory, add_demo):
+    for add in (
+        *(add_inspect, add_train, add_evaluate, add_methods, add_collect, add_behaviour, add_theory, add_demo),
+        *(add_reproduce, add_sweep),
+    ):
         add(verbs)
     return parser

@@ -1,0 +1,116 @@
+"""Verbs about experiments: the paper's figures, and a user's own grid."""
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from ringfence.cli.options import Parser, add_verb
+
+
+def add_reproduce(verbs: Any) -> None:
+    parser = add_verb(
+        verbs,
+        "reproduce",
+        reproduce,
+        "make a figure of the CPQ paper again: every method on every task, with seeds and intervals\n"
+        "examples:\n"
+        "  ringfence reproduce figure1 --dry-run\n"
+        "  ringfence reproduce figure1 --methods bc-safe cpq --seeds 0 1 2\n"
+        "  ringfence reproduce figure2 --tasks hopper --limits 27 30 33 --engine ray --address auto\n\n"
+        "Stop it at any time and start it again: only what is missing runs.",
+    )
+    parser.add_argument(
+        "figure", choices=("figure1", "figure2"), help="curves at l = 30, or cost and return over limits"
+    )
+    parser.add_argument("--out", default="reproduction", metavar="STORE", help=STORE_HELP)
+    parser.add_argument("--steps", type=int, metavar="N", help="updates of each policy (default: the scale's)")
+    parser.add_argument("--rows", type=int, metavar="N", help="transitions in each log (default: the scale's)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="S", help="default 0 1 2")
+    parser.add_argument("--tasks", nargs="+", metavar="T", help="hopper, halfcheetah, walker2d (default: all)")
+    parser.add_argument("--methods", nargs="+", metavar="M", help="such as cpq-paper, cpq, bc-safe (default: all)")
+    parser.add_argument("--limits", type=float, nargs="+", metavar="L", help="discounted (default: the figure's)")
+    parser.add_argument("--evaluate-every", type=int, default=5000, metavar="N", help="steps (default 5000)")
+    parser.add_argument("--test-episodes", type=int, default=50, metavar="N", help="for each last iterate (default 50)")
+    parser.add_argument(
+        "--scale", choices=("default", "paper"), default="default",
+        help="default: 50,000 steps and 500,000 rows; paper: 500,000 steps and 2,000,000 rows",
+    )  # fmt: skip
+    add_engine_options(parser)
+
+
+def reproduce(options: argparse.Namespace) -> int:
+    from ringfence.experiments.paper import figure_grid
+
+    names = ("scale", "steps", "rows", "seeds", "tasks", "methods", "limits", "evaluate_every", "test_episodes")
+    experiment = figure_grid(options.figure, **{name: getattr(options, name) for name in names})
+    return carry_out(experiment, options)
+
+
+def add_sweep(verbs: Any) -> None:
+    parser = add_verb(
+        verbs,
+        "sweep",
+        sweep,
+        "train every combination of methods, settings, limits and seeds that a file lists\n"
+        "example (see docs/cluster.md for the file):\n  ringfence sweep grid.toml --engine local --workers 2",
+    )
+    parser.add_argument("grid", type=Path, metavar="GRID", help="a .toml or .yaml file")
+    parser.add_argument("--out", metavar="STORE", help=f"{STORE_HELP} (default: sweeps/ and the grid's name)")
+    add_engine_options(parser)
+
+
+def sweep(options: argparse.Namespace) -> int:
+    from ringfence.experiments.sweepfile import read_sweep
+
+    experiment = read_sweep(options.grid)
+    options.out = options.out or f"sweeps/{experiment.name}"
+    return carry_out(experiment, options)
+
+
+STORE_HELP = "directory, or fsspec address such as s3://bucket/name, that all workers see; run again to go on with it"
+
+
+def add_engine_options(parser: Parser) -> None:
+    parser.add_argument("--results", type=Path, metavar="DIR", help="for small results, tables and figures")
+    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="processes here, or Ray tasks")
+    parser.add_argument("--workers", type=int, metavar="W", help="cells side by side (default: one for each core)")
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="threads of each cell (default: its share of the cores)"
+    )
+    parser.add_argument("--address", metavar="A", help="Ray cluster (default: a Ray started on this machine)")
+    parser.add_argument("--cpus", type=float, default=1.0, metavar="N", help="processors for each cell, with Ray")
+    parser.add_argument("--gpus", type=float, default=0.0, metavar="N", help="GPUs for each cell, with Ray")
+    parser.add_argument("--dry-run", action="store_true", help="list what would run and how long it takes")
+    parser.add_argument("--report-only", action="store_true", help="tables and figures of what is there; nothing runs")
+
+
+def carry_out(experiment: Any, options: argparse.Namespace) -> int:
+    from ringfence.experiments.conduct import Machine, conduct, dry_run
+    from ringfence.reports.experiment import write_report
+
+    given = {name: getattr(options, name) for name in ("engine", "workers", "threads", "address", "cpus", "gpus")}
+    machine = Machine(**given)
+    results = options.results or Path(experiment.name if "://" in options.out else options.out) / experiment.name
+    if options.dry_run:
+        dry_run(experiment, options.out, results, machine)
+        return 0
+    if options.report_only:
+        print_files(write_report(results))
+        return 0
+    command = "ringfence " + shlex.join(word for word in sys.argv[1:])
+    state = conduct(experiment, options.out, results, machine, command=command)
+    if state.done:
+        print_files(write_report(results))
+    if state.interrupted:
+        print("stopped and saved; run the same command to go on", file=sys.stderr)
+        return 130
+    for cell, reason in state.failed.items():
+        print(f"{cell} has no result: {reason}", file=sys.stderr)
+    return 1 if state.failed else 0
+
+
+def print_files(files: Any) -> None:
+    for file in files:
+        print(file)

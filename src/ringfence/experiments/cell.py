@@ -1,0 +1,122 @@
+"""What a worker does with a cell: train it, or go on with it, and put what matters into a small result."""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ringfence.experiments.grid import FORMAT, Cell
+
+TEST_SEED = 50_000  # episodes that neither the logs nor the evaluations on the way have used
+DIGITS = 6  # of the numbers in a result
+
+
+def train_cell(cell: Cell, path: Path, log_file: Path) -> dict[str, Any] | None:
+    """Run the cell in the run directory `path`, from its last checkpoint if there is one. None if interrupted: what was
+    reached is saved. The clock covers this attempt; earlier ones are added from `clock.json`."""
+    from ringfence import api
+    from ringfence.data import load_file
+
+    began = time.monotonic()
+    log = load_file(log_file, **cell.log.options)
+    if (path / "config.json").exists():
+        run = api.resume(path, log, progress=False)
+    else:
+        schedule = cell.schedule
+        run = api.train(
+            log,
+            cell.variant.make(),
+            limits=[cell.limit],
+            seeds=[cell.seed],
+            steps=schedule.steps,
+            task=cell.task,
+            episodes=schedule.episodes,
+            out=path,
+            origin={"source": str(log_file), "options": cell.log.options},
+            log_every=schedule.log_every,
+            evaluate_every=schedule.evaluate_every,
+            checkpoint_every=schedule.checkpoint_every,
+            progress=False,
+        )
+    seconds = time.monotonic() - began + spent_before(path)
+    if run.interrupted:
+        note_time(path, seconds)
+        return None
+    return {
+        "format": FORMAT,
+        "id": cell.id,
+        "fingerprint": cell.fingerprint,
+        "cell": portable(cell),
+        "log": {"name": log.name, "rows": len(log), "fingerprint": log.fingerprint},
+        "evaluations": [rounded(row) for row in run.evaluations],
+        "metrics": [rounded(row) for row in worth_keeping(run.metrics, cell.schedule.evaluate_every)],
+        "warnings": [rounded(row) for row in run.warnings],
+        "test": test_policy(cell, run.policy),
+        "policy": run.policy.checksum,
+        "seconds": round(seconds, 1),
+        "threads": int(os.environ.get("NPROC", 0)) or os.cpu_count(),
+        "verdict": run.verdict.judgement,
+        "computed_by": [dict(entry) for entry in run.configuration.computed_by],
+        "versions": dict(run.configuration.versions),
+    }
+
+
+def test_policy(cell: Cell, policy: Any) -> dict[str, Any] | None:
+    """The last iterate on fresh episodes: one number for each of them."""
+    if cell.task is None:
+        return None
+    from ringfence.evaluation import evaluate
+
+    tested = evaluate(
+        policy,
+        cell.task,
+        episodes=cell.schedule.test_episodes,
+        seed=TEST_SEED,
+        limit=cell.limit,
+        discount=cell.hyperparameters["discount"],
+    )
+    episodes: dict[str, Any] = tested.to_dict()["per episode"]
+    return {name.replace(" ", "_"): rounded({"": values})[""] for name, values in episodes.items()}
+
+
+def portable(cell: Cell) -> dict[str, Any]:
+    """The cell without the place of a user's file on this machine."""
+    described = cell.to_dict()
+    described["log"]["source"] = cell.log.name
+    return described
+
+
+def worth_keeping(metrics: list[dict[str, Any]], every: int) -> list[dict[str, Any]]:
+    """Metrics at the steps of evaluations, and the last of each stage."""
+    last = {row["stage"]: i for i, row in enumerate(metrics)}
+    policy = metrics[-1]["stage"] if metrics else ""
+    return [
+        row
+        for i, row in enumerate(metrics)
+        if last[row["stage"]] == i or (row["stage"] == policy and row["step"] % every == 0)
+    ]
+
+
+def rounded(row: Mapping[str, Any]) -> dict[str, Any]:
+    def short(value: Any) -> Any:
+        if isinstance(value, list):
+            return [short(v) for v in value]
+        return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+    return {name: short(value) for name, value in row.items()}
+
+
+def spent_before(path: Path) -> float:
+    """Seconds of earlier attempts that ended in order; those of killed ones are not known."""
+    try:
+        return float(json.loads((path / "clock.json").read_text())["seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0.0
+
+
+def note_time(path: Path, seconds: float) -> None:
+    from ringfence.files import write_json
+
+    write_json(path / "clock.json", {"seconds": seconds})

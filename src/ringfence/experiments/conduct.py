@@ -1,0 +1,146 @@
+"""From an experiment to its results: make the logs, run what is missing, keep the small results apart."""
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from ringfence.errors import InvalidSetting
+from ringfence.experiments.cell import train_cell
+from ringfence.experiments.display import Display, duration
+from ringfence.experiments.engines import Engine, LocalEngine, available_cores
+from ringfence.experiments.grid import Cell, Experiment, LogSource
+from ringfence.experiments.references import write_references
+from ringfence.experiments.runner import State, run_experiment
+from ringfence.experiments.speed import measured_speeds
+from ringfence.experiments.store import DirectoryStore, Store, open_store
+from ringfence.files import write_json
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where cells run: `engine` "local" (processes of this machine) or "ray" (a cluster, or a Ray started here)."""
+
+    engine: Literal["local", "ray"] = "local"
+    workers: int | None = None  # cells side by side (default: one for each core)
+    threads: int | None = None  # of each cell (default: its share of the cores; with Ray: its processors)
+    address: str | None = None  # of a Ray cluster
+    cpus: float = 1.0
+    gpus: float = 0.0
+
+    def open(self) -> Engine:
+        if self.engine == "local":
+            if self.address or self.gpus:
+                raise InvalidSetting("--address and --gpus are for --engine ray")
+            return LocalEngine(train_cell, self.workers, self.threads)
+        from ringfence.experiments.ray_engine import RayEngine
+
+        return RayEngine(train_cell, self.address, cpus=self.cpus, gpus=self.gpus, workers=self.workers)
+
+    @property
+    def slots(self) -> int:
+        """How many cells run side by side; of a cluster that is not asked yet, as many as the user says."""
+        return self.workers or (available_cores() if self.address is None else 1)
+
+    @property
+    def threads_of_a_cell(self) -> int:
+        if self.engine == "ray":
+            return max(1, int(self.cpus))
+        return self.threads or max(1, available_cores() // self.slots)
+
+
+def conduct(
+    experiment: Experiment,
+    out: str | Path,
+    results: Path,
+    machine: Machine,
+    *,
+    command: str = "",
+    progress: bool = True,
+) -> State:
+    """Run the experiment's missing cells in the store `out`; finished ones are copied to `results`/cells as they end.
+    Results that are in `results` already count as finished."""
+    store, kept = open_store(out), DirectoryStore(results)
+    names = {cell.id for cell in experiment.cells}
+    for name in (kept.finished() & names) - store.finished():
+        store.put_result(name, kept.result(name) or {})
+    described = {"name": experiment.name, "command": command, "fingerprint": experiment.fingerprint}
+    write_json(results / "experiment.json", {**described, "cells": [cell.id for cell in experiment.cells]})
+    missing = [cell for cell in experiment.cells if cell.id not in store.finished()]
+    speeds = measured_speeds(missing, finished_results(store, experiment), machine.threads_of_a_cell)
+    local = {cell.log_fingerprint: make_log(cell.log) for cell in missing}
+    engine = machine.open()
+    try:
+        logs = {key: str(path) if engine.shares_files else store.put_log(path) for key, path in local.items()}
+        with Display(experiment.name, speeds.seconds, engine.slots, progress) as display:
+
+            def watch(state: State) -> None:
+                display(state)
+                for name in state.done - kept.finished():
+                    kept.put_result(name, store.result(name) or {})
+
+            state = run_experiment(experiment, store, engine, logs, watch=watch)
+    finally:
+        engine.close()
+    if not state.interrupted:
+        write_references(experiment.cells, results)
+    return state
+
+
+def make_log(source: LogSource) -> Path:
+    """The log's file; a built-in one is made now if it is not in the cache."""
+    if source.rows is None:
+        return Path(source.source).absolute()
+    from ringfence.behaviour.datasets import builtin_dataset
+    from ringfence.progress import counting
+
+    with counting(f"making {source.rows:,} rows of {source.source}", "rows") as progress:
+        return builtin_dataset(source.source, source.rows, source.seed, progress=progress)
+
+
+def finished_results(store: Store, experiment: Experiment) -> list[dict[str, Any]]:
+    found = (store.result(name) for name in sorted(store.finished() & {cell.id for cell in experiment.cells}))
+    return [result for result in found if result is not None]
+
+
+def dry_run(experiment: Experiment, out: str | Path, results: Path, machine: Machine) -> None:
+    """List what would run and how long it should take, from measured speeds."""
+    store = open_store(out)
+    done = (store.finished() | DirectoryStore(results).finished()) & {cell.id for cell in experiment.cells}
+    missing = [cell for cell in experiment.cells if cell.id not in done]
+    speeds = measured_speeds(missing, finished_results(store, experiment), machine.threads_of_a_cell)
+    table = Table("cell", "steps", "about", title=f"{experiment.name}: {len(missing)} cells to run, {len(done)} done")
+    seconds = {cell.id: speeds.seconds(cell) for cell in missing}
+    for cell in missing:
+        table.add_row(cell.id, f"{cell.schedule.steps:,}", duration(seconds[cell.id]))
+    console = Console()
+    console.print(table)
+    for source in unmade_logs(missing):
+        print(
+            f"the log of {source.rows:,} rows of {source.source} is not in the cache and is made first", file=sys.stderr
+        )
+    total = sum(seconds.values())
+    slots = sorted({1, machine.slots})
+    times = ", ".join(f"{duration(makespan(list(seconds.values()), n))} with {n} at a time" for n in slots)
+    threads = machine.threads_of_a_cell
+    console.print(f"{duration(total)} of work on {threads} thread(s) each: {times}", highlight=False, soft_wrap=True)
+
+
+def unmade_logs(cells: Iterable[Cell]) -> list[LogSource]:
+    from ringfence.behaviour.datasets import dataset_path
+
+    sources = dict.fromkeys(cell.log for cell in cells)
+    return [s for s in sources if s.rows is not None and not dataset_path(s.source, s.rows, s.seed).exists()]
+
+
+def makespan(seconds: list[float], slots: int) -> float:
+    """When the last of these cells ends if each free slot takes the next one in order."""
+    free = [0.0] * slots
+    for length in seconds:
+        free.sort()
+        free[0] += length
+    return max(free)

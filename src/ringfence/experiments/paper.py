@@ -1,0 +1,74 @@
+"""The paper's two figures as grids.
+
+Figure 1: every method on the three torque tasks at l = 30, curves of return and cost over training.
+Figure 2: cost and return against the limit, over a range of limits for each task.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from ringfence.errors import InvalidSetting
+from ringfence.experiments.grid import Experiment, LogSource, Schedule, Variant, choose, grid
+
+VARIANTS = {
+    variant.label: variant
+    for variant in (
+        Variant("cpq-paper", "cpq", "paper"),  # CPQ as printed
+        Variant("bc-safe", "bc-safe"),
+        Variant("bcq-lag", "bcq-lag"),
+        Variant("bear-lag", "bear-lag"),
+        Variant("cbpl", "cbpl"),
+        Variant("bc", "bc"),
+        Variant("cpq", "cpq"),  # our default
+    )
+}
+FIGURE_METHODS = {"figure1": tuple(VARIANTS), "figure2": ("cpq-paper", "bc-safe", "cpq")}
+LIMIT = 30.0
+# From about what the safe behaviour costs with its noise to a little over the unsafe one without.
+LIMITS: Mapping[str, tuple[float, ...]] = {
+    "hopper-torque": (27.0, 30.0, 33.0, 36.0, 39.0),
+    "halfcheetah-torque": (30.0, 40.0, 50.0, 60.0, 70.0),
+    "walker2d-torque": (26.0, 30.0, 34.0, 38.0, 42.0),
+}
+FIGURES = tuple(FIGURE_METHODS)
+
+
+@dataclass(frozen=True)
+class Scale:
+    steps: int
+    rows: int
+
+
+SCALES = {"default": Scale(50_000, 500_000), "paper": Scale(500_000, 2_000_000)}
+
+
+def figure_grid(
+    figure: str,
+    *,
+    scale: str = "default",
+    steps: int | None = None,
+    rows: int | None = None,
+    seeds: Sequence[int] = (0, 1, 2),
+    tasks: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    limits: Sequence[float] | None = None,
+    evaluate_every: int = 5_000,
+    test_episodes: int = 50,
+) -> Experiment:
+    """The cells of a figure; what is given narrows or widens it."""
+    choose(FIGURES, [figure], "figure")
+    choose(SCALES, [scale], "scale")
+    steps = SCALES[scale].steps if steps is None else steps
+    rows = SCALES[scale].rows if rows is None else rows
+    schedule = Schedule(
+        steps=steps, evaluate_every=evaluate_every, checkpoint_every=evaluate_every, test_episodes=test_episodes
+    )
+    for name, number in {**asdict(schedule), "rows": rows}.items():
+        if number < 1:
+            raise InvalidSetting(f"{name} must be at least 1, not {number}")
+    full = {name.removesuffix("-torque"): name for name in LIMITS}
+    chosen = choose(LIMITS, None if tasks is None else [full.get(name, name) for name in tasks], "task")
+    labels = FIGURE_METHODS[figure] if methods is None else choose(VARIANTS, methods, "method")
+    every = {task: limits or ((LIMIT,) if figure == "figure1" else LIMITS[task]) for task in chosen}
+    logs = [(LogSource(task, rows), task) for task in chosen]
+    return Experiment(figure, grid(logs, [VARIANTS[label] for label in labels], every, seeds, schedule))

@@ -1,0 +1,146 @@
+"""A user's own grid, from a small TOML (or YAML) file.
+
+log = "my_logs.parquet"           # or a built-in task's name with `rows`; relative to this file
+limits = [20, 30]
+seeds = [0, 1, 2]
+steps = 50_000
+task = "hopper-torque"            # only where there is a simulator
+
+[[methods]]
+method = "cpq"
+grid = { anchor = [0.4, 1.0] }    # each combination is a variant
+
+[[methods]]
+method = "bc-safe"
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ringfence.errors import InvalidSetting, MissingExtra, UnreadableFile
+from ringfence.experiments.grid import Experiment, LogSource, Schedule, Variant, grid, variants_of
+from ringfence.limits import Limit
+from ringfence.tasks import TASKS, find
+
+READING = ("columns", "action_low", "action_high", "csv_delimiter", "csv_decimal")  # options of `ringfence.load`
+TOP = ("name", "log", "rows", "log_seed", *READING, "task", "limits", "limit_kind", "horizon", "seeds", "methods")
+SCHEDULE = tuple(field.name for field in fields(Schedule))
+METHOD = ("method", "preset", "label", "settings", "grid")
+ROWS = 500_000
+
+
+def read_sweep(path: str | Path) -> Experiment:
+    """The experiment that a file describes; an error names the key that is wrong."""
+    path = Path(path)
+    value = read_file(path)
+    require_known(value, (*TOP, *SCHEDULE), str(path))
+    for name in ("log", "limits", "methods"):
+        if name not in value:
+            raise InvalidSetting(f"{path} has no {name!r}; it needs at least log, limits and methods")
+    schedule = Schedule(**{name: number(value, name, path) for name in SCHEDULE if name in value})
+    variants = [variant for entry in listed(value, "methods", path) for variant in read_method(entry, path)]
+    labels = [variant.label for variant in variants]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise InvalidSetting(f"{path}: two methods are called {label!r}; give each a label of its own")
+    source, task = read_log(value, path), value.get("task")
+    if task is not None:
+        find(task)
+    limits = read_limits(value, variants, path)
+    seeds = listed(value, "seeds", path) if "seeds" in value else [0, 1, 2]
+    if not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
+        raise InvalidSetting(f"{path}: seeds are whole numbers from 0 on, not {seeds}")
+    return Experiment(str(value.get("name", path.stem)), grid([(source, task)], variants, limits, seeds, schedule))
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnreadableFile(f"cannot read the grid {path} ({error})") from error
+    try:
+        value = parse_yaml(text) if path.suffix in (".yaml", ".yml") else tomllib.loads(text)
+    except ValueError as error:
+        raise UnreadableFile(f"{path} is not valid TOML or YAML: {error}") from error
+    if not isinstance(value, dict):
+        raise InvalidSetting(f"{path} must be a table of names and values, such as log = ... and limits = ...")
+    return value
+
+
+def parse_yaml(text: str) -> Any:
+    try:
+        import yaml
+    except ImportError as error:
+        raise MissingExtra("a grid in YAML needs PyYAML: pip install pyyaml, or write it in TOML") from error
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(error) from error
+
+
+def read_log(value: Mapping[str, Any], path: Path) -> LogSource:
+    name, seed = str(value["log"]), int(value.get("log_seed", 0))
+    if name in TASKS:
+        return LogSource(name, number(value, "rows", path) if "rows" in value else ROWS, seed)
+    if "rows" in value:
+        raise InvalidSetting(f"{path}: 'rows' is for built-in logs ({', '.join(TASKS)}), and {name!r} is a file")
+    reading = {key: value[key] for key in READING if key in value}
+    if not isinstance(reading.get("columns", {}), dict):
+        raise InvalidSetting(f"{path}: 'columns' is a table such as {{ rewards = \"profit\" }}")
+    return LogSource(str((path.parent / name).absolute()), reading=json.dumps(reading, sort_keys=True))
+
+
+def read_method(entry: Any, path: Path) -> list[Variant]:
+    if isinstance(entry, str):
+        entry = {"method": entry}
+    if not isinstance(entry, dict) or "method" not in entry:
+        raise InvalidSetting(f"{path}: each of 'methods' is a name or a table with 'method', not {entry!r}")
+    require_known(entry, METHOD, f"{path}: a method")
+    preset = str(entry.get("preset", "default"))
+    plain = entry["method"] if preset == "default" else f"{entry['method']}-{preset}"
+    varied = entry.get("grid", {})
+    for name, values in varied.items():
+        if not isinstance(values, list) or not values:
+            raise InvalidSetting(f"{path}: grid.{name} must be a list of values, not {values!r}")
+    variants = variants_of(
+        str(entry.get("label", plain)), str(entry["method"]), preset, entry.get("settings", {}), varied
+    )
+    for variant in variants:
+        variant.make()  # an unknown method or setting is an error now, not in every worker
+    return variants
+
+
+def read_limits(value: Mapping[str, Any], variants: list[Variant], path: Path) -> list[float]:
+    """Discounted limits. Given per step or per episode they are converted with the methods' discount."""
+    kind, horizon = value.get("limit_kind", "discounted"), float(value.get("horizon", "inf"))
+    discounts = {variant.make().discount for variant in variants}
+    if kind != "discounted" and len(discounts) > 1:
+        raise InvalidSetting(f"{path}: limits per {kind} mean different things at the discounts {sorted(discounts)}")
+    given = listed(value, "limits", path)
+    if not all(isinstance(limit, int | float) and not isinstance(limit, bool) for limit in given):
+        raise InvalidSetting(f"{path}: limits are numbers, not {given}")
+    return [Limit.of(limit, kind, discount=discounts.copy().pop(), horizon=horizon).discounted for limit in given]
+
+
+def listed(value: Mapping[str, Any], name: str, path: Path) -> list[Any]:
+    found = value[name]
+    if not isinstance(found, list) or not found:
+        raise InvalidSetting(f"{path}: {name!r} must be a list with at least one entry, not {found!r}")
+    return found
+
+
+def number(value: Mapping[str, Any], name: str, path: Path) -> int:
+    found = value[name]
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise InvalidSetting(f"{path}: {name!r} must be a whole number of at least 1, not {found!r}")
+    return found
+
+
+def require_known(value: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    for name in value:
+        if name not in known:
+            raise InvalidSetting(f"{where} has an unknown key {name!r}; there are {', '.join(known)}")

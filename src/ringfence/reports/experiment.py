@@ -1,0 +1,20 @@
+"""The report of an experiment: tables and figures of the results that are there."""
+
+from pathlib import Path
+
+from ringfence.reports.figures import curves_figure, limits_figure
+from ringfence.reports.results import gather
+from ringfence.reports.tables import aggregate_table, results_table, write_table
+
+
+def write_report(results: Path) -> list[Path]:
+    """Write what the finished cells in `results` give and return the files. Earlier versions are replaced."""
+    gathered = gather(results)
+    written = write_table(results_table(gathered), results / "table")
+    aggregate = aggregate_table(gathered)
+    if len(aggregate) > 1:
+        written += write_table(aggregate, results / "aggregate")
+    if all(group.tested for group in gathered.groups):
+        draw = limits_figure if gathered.varies_limit else curves_figure
+        written += draw(gathered, results / "figure")
+    return written

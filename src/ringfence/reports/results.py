@@ -1,0 +1,135 @@
+"""Numbers of finished cells, gathered for tables and figures. Everything here is read from result files alone."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from ringfence.errors import UnreadableFile
+from ringfence.evaluation.statistics import violation_rate
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The seeds of one method on one log at one limit, in the order of the seeds."""
+
+    log: str
+    label: str
+    limit: float
+    results: tuple[Result, ...]
+
+    @property
+    def tested(self) -> bool:
+        return all(result["test"] for result in self.results)
+
+    @property
+    def steps(self) -> int:
+        return int(self.results[0]["cell"]["schedule"]["steps"])
+
+    def last(self, measure: str) -> Float[np.ndarray, " seeds"]:
+        """The last iterate's mean over the test's episodes, for each seed."""
+        if measure == "step_cost":  # all costs over all steps, so that short episodes do not weigh more
+            costs, lengths = self._test("episode_cost"), self._test("length")
+            return np.array([np.sum(c) / np.sum(n) for c, n in zip(costs, lengths, strict=True)])
+        return np.array([np.mean(values) for values in self._test(measure)])
+
+    def violations(self) -> Float[np.ndarray, " seeds"]:
+        """The share of the test's episodes whose discounted cost is over the limit, for each seed."""
+        return np.array([violation_rate(np.array(v), self.limit) for v in self._test("discounted_cost")])
+
+    def _test(self, measure: str) -> list[Any]:
+        return [result["test"][measure] for result in self.results]
+
+    def expected(self, measure: str) -> Float[np.ndarray, " seeds"]:
+        """A metric of the last step of training, for each seed; empty if the method has no such metric."""
+        rows = [result["metrics"][-1] for result in self.results if result["metrics"]]
+        return np.array([row[measure] for row in rows if measure in row])
+
+    def curve(self, measure: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Steps, mean and standard deviation over seeds of the evaluations on the way, at steps that all seeds have."""
+        by_seed = [{row["step"]: row[measure] for row in result["evaluations"]} for result in self.results]
+        steps = sorted(set.intersection(*(set(rows) for rows in by_seed)))
+        values = np.array([[rows[step] for step in steps] for rows in by_seed])
+        return np.array(steps), values.mean(axis=0), values.std(axis=0)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """All results of an experiment, and what they are compared with."""
+
+    name: str
+    groups: tuple[Group, ...]
+    references: dict[str, Any]
+
+    @cached_property
+    def logs(self) -> list[str]:
+        return list(dict.fromkeys(group.log for group in self.groups))
+
+    @cached_property
+    def labels(self) -> list[str]:
+        return list(dict.fromkeys(group.label for group in self.groups))
+
+    def limits(self, log: str) -> list[float]:
+        return sorted({group.limit for group in self.groups if group.log == log})
+
+    @property
+    def varies_limit(self) -> bool:
+        return any(len(self.limits(log)) > 1 for log in self.logs)
+
+    def of(self, log: str, label: str) -> list[Group]:
+        return [group for group in self.groups if (group.log, group.label) == (log, label)]
+
+    def behaviour(self, log: str, which: str, how: str) -> dict[str, float] | None:
+        found: dict[str, float] | None = self.references.get(log, {}).get("behaviours", {}).get(which, {}).get(how)
+        return found
+
+
+def gather(results: Path) -> Gathered:
+    """The results of the experiment that `experiment.json` names, in its order; other files beside them are left out."""
+    try:
+        experiment = json.loads((results / "experiment.json").read_text())
+        wanted = [results / "cells" / f"{name}.json" for name in experiment["cells"]]
+        found = [json.loads(file.read_text()) for file in wanted if file.exists()]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UnreadableFile(f"{results} holds no results of an experiment ({error})") from error
+    if not found:
+        raise UnreadableFile(f"no cell of {results} has a result yet")
+    references = results / "references.json"
+    groups: dict[tuple[str, str, float], list[Result]] = {}
+    for result in found:
+        cell = result["cell"]
+        groups.setdefault((result["cell"]["log"]["source"], cell["variant"]["label"], cell["limit"]), []).append(result)
+    return Gathered(
+        experiment["name"],
+        tuple(Group(*key, tuple(sorted(seeds, key=seed_of))) for key, seeds in groups.items()),
+        json.loads(references.read_text()) if references.exists() else {},
+    )
+
+
+def seed_of(result: Result) -> int:
+    return int(result["cell"]["seed"])
+
+
+def across_logs(gathered: Gathered, groups: Sequence[Group]) -> dict[str, list[np.ndarray]]:
+    """Normalised scores of the last iterates, an array over seeds for each group: return between the behaviours, cost
+    over limit. Groups whose log has no references are left out."""
+    from ringfence.evaluation.statistics import between_behaviours, cost_over_limit
+
+    scores: dict[str, list[np.ndarray]] = {"return": [], "cost": []}
+    for group in groups:
+        safe, unsafe = (gathered.behaviour(group.log, which, "noise-free") for which in ("safe", "unsafe"))
+        if safe and unsafe and group.tested:
+            returns = group.last("return")
+            scores["return"].append(
+                np.array([between_behaviours(r, safe["return"], unsafe["return"]) for r in returns])
+            )
+            costs = group.last("discounted_cost")
+            scores["cost"].append(np.array([cost_over_limit(c, group.limit) for c in costs]))
+    return scores

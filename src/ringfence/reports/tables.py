@@ -1,0 +1,185 @@
+"""Tables of an experiment in Markdown, CSV and LaTeX."""
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ringfence.evaluation.statistics import (
+    dsrl_cost,
+    dsrl_return,
+    improvement_interval,
+    interquartile_mean,
+    probability_of_improvement,
+    stratified_interval,
+)
+from ringfence.files import atomic_write
+from ringfence.limits import Limit
+from ringfence.reports.results import Gathered, Group, across_logs
+
+Rows = list[list[str]]  # the first is the header
+REFERENCE = "bc-safe"  # what the probability of improvement compares with
+
+
+def results_table(gathered: Gathered) -> Rows:
+    """A row for each method, log and limit: the last iterate over seeds, with 95 % bootstrap intervals."""
+    if not all(group.tested for group in gathered.groups):
+        return expectations_table(gathered)
+    header = [
+        "log",
+        "limit",
+        "method",
+        "seeds",
+        "steps",
+        "return",
+        "discounted cost",
+        "cost per step",
+        "episodes over limit",
+    ]
+    header += ["seeds over limit", "normalised return", "cost / limit", "DSRL return", "DSRL cost"]
+    rows = [header]
+    for group in gathered.groups:
+        costs = group.last("discounted_cost")
+        rows.append(
+            [
+                *(group.log, f"{group.limit:g}", group.label, str(len(group.results)), f"{group.steps}"),
+                *(with_interval(group.last("return"), 0), with_interval(costs, 1)),
+                *(with_interval(group.last("step_cost"), 3), f"{group.violations().mean():.0%}"),
+                f"{np.sum(costs > group.limit)} of {len(costs)}",
+                *normalised(gathered, group),
+            ]
+        )
+    return rows
+
+
+def expectations_table(gathered: Gathered) -> Rows:
+    """Without a simulator: what the critics expect from the states where logged episodes start."""
+    rows = [["log", "limit", "method", "seeds", "steps", "expected return", "expected cost", "seeds over limit"]]
+    for group in gathered.groups:
+        returns, costs = group.expected("qr_start"), group.expected("qc_start")
+        over = f"{np.sum(costs > group.limit)} of {len(costs)}" if len(costs) else "-"
+        named = [group.log, f"{group.limit:g}", group.label, str(len(group.results)), f"{group.steps}"]
+        rows.append([*named, with_interval(returns, 1), with_interval(costs, 2), over])
+    return rows
+
+
+def normalised(gathered: Gathered, group: Group) -> list[str]:
+    scores = across_logs(gathered, [group])
+    log = gathered.references.get(group.log, {}).get("log")
+    if not scores["return"] or log is None:
+        return ["-"] * 4
+    discount = group.results[0]["cell"]["hyperparameters"]["discount"]
+    limit = Limit(group.limit, discount, log["horizon"]).per_episode
+    returns = [dsrl_return(value, log["least_return"], log["most_return"]) for value in group.last("return")]
+    costs = [dsrl_cost(value, limit) for value in group.last("episode_cost")]
+    ours = (f"{np.mean(scores[name][0]):.2f}" for name in ("return", "cost"))
+    return [*ours, f"{np.mean(returns):.2f}", f"{np.mean(costs):.2f}"]
+
+
+def aggregate_table(gathered: Gathered) -> Rows:
+    """A row for each method over all logs and limits: interquartile means of the normalised scores with stratified
+    bootstrap intervals over seeds, and how probably a seed earns more than one of BC-Safe's."""
+    rows = [
+        [
+            "method",
+            "cells",
+            "IQM normalised return",
+            "IQM cost / limit",
+            "episodes over limit",
+            f"P(return > {REFERENCE})",
+        ]
+    ]
+    for label in gathered.labels:
+        groups = [group for log in gathered.logs for group in gathered.of(log, label) if group.tested]
+        scores = across_logs(gathered, groups)
+        if scores["return"]:
+            violations = np.concatenate([group.violations() for group in groups])
+            rows.append(
+                [
+                    label,
+                    str(sum(len(group.results) for group in groups)),
+                    *(iqm_with_interval(scores[name]) for name in ("return", "cost")),
+                    f"{violations.mean():.0%}",
+                    improvement(gathered, label),
+                ]
+            )
+    return rows
+
+
+def improvement(gathered: Gathered, label: str) -> str:
+    """Over the logs and limits that both have."""
+    pairs = [
+        (ours.last("return"), theirs.last("return"))
+        for log in gathered.logs
+        for ours in gathered.of(log, label)
+        for theirs in gathered.of(log, REFERENCE)
+        if ours.limit == theirs.limit and ours.tested and theirs.tested
+    ]
+    if label == REFERENCE or not pairs:
+        return "-"
+    ours, theirs = ([pair[i] for pair in pairs] for i in (0, 1))
+    low, high = improvement_interval(ours, theirs)
+    return f"{float(probability_of_improvement(ours, theirs)):.2f} [{low:.2f}, {high:.2f}]"
+
+
+def with_interval(values: np.ndarray, digits: int) -> str:
+    """Mean over seeds and the interval of the mean; of a single seed, its value alone."""
+    if not len(values):
+        return "-"
+    if len(values) == 1:
+        return f"{values[0]:.{digits}f}"
+    low, high = stratified_interval([values], lambda scores: np.mean(scores[0], axis=-1))
+    return f"{values.mean():.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def iqm_with_interval(scores: Sequence[np.ndarray]) -> str:
+    low, high = stratified_interval(scores)
+    return f"{float(interquartile_mean(scores)):.2f} [{low:.2f}, {high:.2f}]"
+
+
+# Formats
+
+
+def markdown(rows: Rows) -> str:
+    lines = ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]) + "\n"
+
+
+def comma_separated(rows: Rows) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", ">": r"$>$", "<": r"$<$"}
+
+
+def latex(rows: Rows) -> str:
+    """A tabular with the rules of the package booktabs."""
+
+    def escaped(text: str) -> str:
+        return "".join(f"\\{c}" if c in "&%$#_{}" else SPECIAL.get(c, c) for c in text)
+
+    lines = [" & ".join(escaped(cell) for cell in row) + r" \\" for row in rows]
+    body = [lines[0], r"\midrule", *lines[1:]]
+    return (
+        "\n".join(
+            [r"\begin{tabular}{" + "l" * len(rows[0]) + "}", r"\toprule", *body, r"\bottomrule", r"\end{tabular}"]
+        )
+        + "\n"
+    )
+
+
+FORMATS: dict[str, Callable[[Rows], str]] = {"md": markdown, "csv": comma_separated, "tex": latex}
+
+
+def write_table(rows: Rows, path: Path) -> list[Path]:
+    """The table as `path` with each suffix."""
+    written = []
+    for suffix, formatted in FORMATS.items():
+        with atomic_write(file := path.with_suffix(f".{suffix}")) as temporary:
+            temporary.write_text(formatted(rows), encoding="utf-8")
+        written.append(file)
+    return written

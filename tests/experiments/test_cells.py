@@ -1,0 +1,132 @@
+"""Real cells on a real log: trained, stopped, resumed, tested, reported."""
+
+import json
+import sys
+
+import pytest
+
+import ringfence
+from ringfence.cli import main
+from ringfence.experiments.cell import train_cell
+from ringfence.experiments.sweepfile import read_sweep
+from ringfence.experiments.worker import Job, execute
+from tests.logs import narrow_log
+
+GRID = """
+log = "log.h5"
+limits = [7.0]
+seeds = [0, 1]
+steps = 40
+log_every = 10
+checkpoint_every = 10
+evaluate_every = 20
+[[methods]]
+method = "bc"
+settings = { hidden = [8], batch_size = 16 }
+"""
+TASK = """
+task = "hopper-torque"
+episodes = 1
+test_episodes = 2
+"""
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    ringfence.save(narrow_log(rows=600, obs=11, act=3, with_source=True), tmp_path / "log.h5")
+    (tmp_path / "grid.toml").write_text(GRID)
+    return tmp_path / "grid.toml"
+
+
+def test_a_cell_leaves_a_small_result_with_evaluations_test_and_last_metrics(sweep, tmp_path):
+    sweep.write_text(TASK + GRID)
+    cell = read_sweep(sweep).cells[0]
+    result = train_cell(cell, tmp_path / "run", sweep.parent / "log.h5")
+    assert [row["step"] for row in result["evaluations"]] == [20, 40]
+    assert [row["step"] for row in result["metrics"]] == [20, 40]
+    assert {len(values) for values in result["test"].values()} == {2}
+    assert result["fingerprint"] == cell.fingerprint
+    assert result["policy"] == ringfence.Policy.load(tmp_path / "run" / "policy.safetensors").checksum
+    text = json.dumps(result)
+    assert len(text) < 20_000
+    assert str(tmp_path) not in text  # a result is committed: it names no place of this machine
+
+
+def test_a_cell_that_was_interrupted_goes_on_to_the_same_policy(sweep, tmp_path, monkeypatch):
+    from ringfence.training import loop
+
+    cell, log = read_sweep(sweep).cells[0], sweep.parent / "log.h5"
+    whole = train_cell(cell, tmp_path / "whole", log)
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.Interrupt, "pending", property(lambda self: True, lambda self, value: None), raising=False)
+        assert train_cell(cell, tmp_path / "cut", log) is None
+    assert train_cell(cell, tmp_path / "cut", log)["policy"] == whole["policy"]
+
+
+def test_a_log_without_anything_to_learn_from_is_a_refusal_and_not_a_crash(sweep, tmp_path):
+    sweep.write_text(GRID.replace('"bc"', '"bc-safe"').replace("[7.0]", "[0.001]"))
+    cell = read_sweep(sweep).cells[0]
+    outcome = execute(Job(cell, str(sweep.parent / "log.h5"), str(tmp_path / "store"), "me"), train_cell)
+    assert outcome.status == "refused"
+    assert "nothing safe to clone" in outcome.reason
+
+
+def test_sweep_runs_a_users_grid_and_reports_it(sweep, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("ringfence.experiments.conduct.measured_speeds", lambda *_: Known())
+    monkeypatch.setattr(sys, "argv", ["ringfence", "sweep", "grid.toml"])
+    store = tmp_path / "store"
+    words = ["sweep", str(sweep), "--out", str(store), "--workers", "2"]
+    assert main(words) == 0
+    out, err = capsys.readouterr()
+    assert "2/2 cells done" in err
+    table = (store / "grid" / "table.md").read_text()
+    assert "| log | 7 | bc | 2 | 40 |" in table
+    assert str(store / "grid" / "table.tex") in out
+    assert len(list((store / "grid" / "cells").glob("*.json"))) == 2
+    assert json.loads((store / "grid" / "experiment.json").read_text())["command"] == "ringfence sweep grid.toml"
+
+    (first, *_) = (store / "runs").glob("*/metrics.jsonl")
+    before = first.stat().st_mtime_ns
+    assert main(words) == 0  # all done: nothing runs
+    assert first.stat().st_mtime_ns == before
+
+
+def test_results_that_are_there_count_as_finished(sweep, tmp_path, monkeypatch):
+    """As with results from a checkout: only what is missing runs."""
+    monkeypatch.setattr("ringfence.experiments.conduct.measured_speeds", lambda *_: Known())
+    cells = read_sweep(sweep).cells
+    results = tmp_path / "results"
+    made = train_cell(cells[0], tmp_path / "run", sweep.parent / "log.h5")
+    from ringfence.experiments.store import DirectoryStore
+
+    DirectoryStore(results).put_result(cells[0].id, made)
+    assert main(["sweep", str(sweep), "--out", str(tmp_path / "s"), "--results", str(results), "--workers", "1"]) == 0
+    assert [path.name for path in (tmp_path / "s" / "runs").iterdir() if path.is_dir()] == [cells[1].id]
+    assert DirectoryStore(results).finished() == {cell.id for cell in cells}
+
+
+class Known:
+    def seconds(self, cell):
+        return 1.0
+
+
+def test_a_dry_run_lists_the_cells_and_the_time_and_runs_nothing(sweep, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("ringfence.experiments.speed.SECONDS", 0.01)
+    assert main(["sweep", str(sweep), "--out", str(tmp_path / "store"), "--workers", "2", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "2 cells to run" in out
+    assert "with 1 at a time" in out
+    assert "with 2 at a time" in out
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_report_of_nothing_says_so(sweep, tmp_path, capsys):
+    assert main(["sweep", str(sweep), "--out", str(tmp_path / "store"), "--report-only"]) == 2
+    assert "no results" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--address", "auto"], ["--gpus", "1"]])
+def test_options_of_ray_are_refused_for_the_local_engine(sweep, tmp_path, capsys, words, monkeypatch):
+    monkeypatch.setattr("ringfence.experiments.conduct.measured_speeds", lambda *_: Known())
+    assert main(["sweep", str(sweep), "--out", str(tmp_path / "store"), *words]) == 2
+    assert "--engine ray" in capsys.readouterr().err

@@ -1,0 +1,185 @@
+"""An experiment is data: which cells there are, in which order, and what makes two of them the same."""
+
+import json
+from dataclasses import dataclass, replace
+
+import pytest
+
+from ringfence.algorithms import BC, METHODS
+from ringfence.errors import InvalidSetting, UnknownName, UnreadableFile
+from ringfence.experiments.grid import Cell, Experiment, LogSource, Schedule, Variant, grid, hyperparameters
+from ringfence.experiments.paper import LIMITS, VARIANTS, figure_grid
+from ringfence.experiments.sweepfile import read_sweep
+
+GRID = """
+log = "log.csv"
+limits = [20, 30]
+seeds = [0, 1]
+steps = 400
+[[methods]]
+method = "cpq"
+preset = "paper"
+grid = { tau = [0.01, 0.02] }
+[[methods]]
+method = "bc-safe"
+settings = { hidden = [8, 8] }
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    (tmp_path / "log.csv").write_text("a log")
+    path = tmp_path / "grid.toml"
+    path.write_text(GRID)
+    return path
+
+
+def a_cell(**changes):
+    source = LogSource("hopper-torque", 1000)
+    variant = Variant("bc", "bc")
+    (cell,) = grid([(source, "hopper-torque")], [variant], [30.0], [0], Schedule())
+    return replace(cell, **changes)
+
+
+def test_a_cell_survives_json_with_its_fingerprint():
+    cell = a_cell(hyperparameters=hyperparameters(Variant("bc", "bc", settings={"hidden": (8, 8)})))
+    again = Cell.from_dict(json.loads(json.dumps(cell.to_dict())))
+    assert again.fingerprint == cell.fingerprint
+    assert again.id == cell.id
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"limit": 31.0},
+        {"seed": 1},
+        {"task": None},
+        {"schedule": Schedule(steps=49_999)},
+        {"schedule": Schedule(test_episodes=1)},
+        {"log_fingerprint": "another"},
+        {"hyperparameters": hyperparameters(Variant("bc", "bc", settings={"learning_rate": 1e-3}))},
+    ],
+)
+def test_whatever_changes_the_numbers_of_a_cell_changes_its_fingerprint(change):
+    assert a_cell(**change).fingerprint != a_cell().fingerprint
+
+
+def test_how_often_a_cell_is_saved_and_what_it_is_called_does_not_change_its_fingerprint():
+    renamed = a_cell(schedule=Schedule(checkpoint_every=7, log_every=7), variant=Variant("other name", "bc"))
+    assert renamed.fingerprint == a_cell().fingerprint
+
+
+def test_a_changed_default_of_a_method_is_another_cell(monkeypatch):
+    @dataclass(frozen=True)
+    class Changed(BC):
+        batch_size: int = 128
+
+    before = a_cell().fingerprint
+    monkeypatch.setitem(METHODS, "bc", Changed)
+    assert a_cell().fingerprint != before
+
+
+def test_figure_1_has_every_method_on_every_task_and_one_seed_of_all_first():
+    cells = figure_grid("figure1", rows=1000).cells
+    assert len(cells) == 7 * 3 * 3
+    assert {cell.limit for cell in cells} == {30.0}
+    first = cells[: 7 * 3]
+    assert {cell.seed for cell in first} == {0}
+    assert {(cell.variant.label, cell.task) for cell in first} == {(m, t) for m in VARIANTS for t in LIMITS}
+    assert cells[0].schedule == Schedule(steps=50_000, evaluate_every=5_000, episodes=10)
+
+
+def test_the_paper_scale_is_half_a_million_steps_on_two_million_rows():
+    cell = figure_grid("figure1", scale="paper", tasks=["hopper"], methods=["bc"], seeds=[0]).cells[0]
+    assert (cell.schedule.steps, cell.log.rows) == (500_000, 2_000_000)
+
+
+def test_figure_2_shares_its_cells_at_30_with_figure_1():
+    first, second = (
+        {c.id for c in figure_grid(f, rows=1000, tasks=["walker2d"], methods=["cpq-paper"]).cells}
+        for f in ("figure1", "figure2")
+    )
+    assert first < second
+
+
+def test_cpq_as_printed_and_our_default_are_different_cells():
+    printed, ours = figure_grid("figure1", rows=1000, tasks=["hopper"], methods=["cpq-paper", "cpq"], seeds=[0]).cells
+    assert printed.fingerprint != ours.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("narrowed", "named"),
+    [
+        ({"tasks": ["hoper"]}, "hopper"),
+        ({"methods": ["magic"]}, "bc-safe"),
+        ({"steps": 0}, "steps"),
+        ({"rows": 0}, "rows"),
+    ],
+)
+def test_an_unknown_part_of_a_figure_is_named_with_what_there_is(narrowed, named):
+    with pytest.raises(InvalidSetting, match=named):
+        figure_grid("figure1", **narrowed)
+
+
+def test_the_same_cell_twice_is_refused():
+    with pytest.raises(InvalidSetting, match="twice"):
+        Experiment("twice", (a_cell(), a_cell()))
+
+
+# A user's own grid
+
+
+def test_a_file_lists_every_combination(file):
+    experiment = read_sweep(file)
+    assert experiment.name == "grid"
+    assert len(experiment.cells) == 3 * 2 * 2
+    labels = [cell.variant.label for cell in experiment.cells[:6:2]]
+    assert labels == ["cpq-paper tau=0.01", "cpq-paper tau=0.02", "bc-safe"]
+    assert experiment.cells[0].hyperparameters["tau"] == 0.01
+    assert experiment.cells[4].hyperparameters["hidden"] == [8, 8]
+    assert experiment.cells[0].log.source == str(file.parent / "log.csv")  # relative to the grid's file
+
+
+def test_a_grid_may_be_yaml(file):
+    pytest.importorskip("yaml")
+    path = file.with_suffix(".yaml")
+    path.write_text("log: log.csv\nlimits: [30]\nmethods: [bc, {method: cpq, grid: {tau: [0.01]}}]\nseeds: [4]\n")
+    assert [(c.variant.label, c.seed) for c in read_sweep(path).cells] == [("bc", 4), ("cpq tau=0.01", 4)]
+
+
+def test_a_limit_per_episode_is_converted_with_the_methods_discount(file):
+    text = 'limit_kind = "episode"\nhorizon = 1000\n' + GRID.replace("[20, 30]", "[300]")
+    file.write_text(text)
+    # 300 / 1000 per step, discounted over 1000 steps at 0.99: 0.3 (1 - 0.99^1000) / 0.01
+    assert read_sweep(file).cells[0].limit == pytest.approx(0.3 * (1 - 0.99**1000) / 0.01)
+
+
+def test_another_content_of_the_log_makes_other_cells(file):
+    before = read_sweep(file).cells[0].id
+    (file.parent / "log.csv").write_text("another log")
+    assert read_sweep(file).cells[0].id != before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "named"),
+    [
+        ("seeds", "seads", InvalidSetting, "seads"),
+        ('preset = "paper"', 'presett = "paper"', InvalidSetting, "presett"),
+        ("tau = [0.01, 0.02]", "tau = 0.01", InvalidSetting, "grid.tau"),
+        ("tau", "tao", UnknownName, "tau"),
+        ('"bc-safe"', '"magic"', UnknownName, "bc-safe"),
+        ("[20, 30]", "[]", InvalidSetting, "limits"),
+        ("[20, 30]", '["low"]', InvalidSetting, "limits"),
+        ("[20, 30]", "[-1]", InvalidSetting, "limit"),
+        ("[0, 1]", "[0.5]", InvalidSetting, "seeds"),
+        ("steps = 400", "steps = 0", InvalidSetting, "steps"),
+        ('log = "log.csv"', "", InvalidSetting, "log"),
+        ("log.csv", "nowhere.csv", UnreadableFile, "nowhere.csv"),
+        ("steps = 400", "steps = ", UnreadableFile, "grid.toml"),
+        ("steps = 400", 'task = "hoper"', UnknownName, "hopper"),
+    ],
+)
+def test_a_mistake_in_a_grid_is_named(file, old, new, error, named):
+    file.write_text(GRID.replace(old, new))
+    with pytest.raises(error, match=named):
+        read_sweep(file)

@@ -1,0 +1,183 @@
+"""The runner with real processes: nothing is lost, nothing runs twice, whatever dies."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ringfence.errors import InvalidSetting
+from ringfence.experiments.engines import LocalEngine
+from ringfence.experiments.runner import run_experiment
+from ringfence.experiments.store import DirectoryStore, last_step, rows_text
+from tests.experiments.trivial import LOGS, cell, experiment, lines, work
+
+
+def run(store, experiment, workers=2, **options):
+    engine = LocalEngine(work, workers)
+    try:
+        return run_experiment(experiment, store, engine, LOGS, elsewhere_wait=0.2, **options)
+    finally:
+        engine.close()
+
+
+@pytest.fixture
+def store(tmp_path):
+    return DirectoryStore(tmp_path)
+
+
+def driver(store, *words, **settings):
+    """A driver in a process of its own."""
+    code = f"from tests.experiments.trivial import drive; drive({store.address!r}, 'local', *{words!r}, **{settings!r})"
+    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+
+
+def until(condition, seconds=20.0):
+    for _ in range(int(seconds / 0.02)):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError("waited in vain")
+
+
+def test_every_cell_is_run_once_and_leaves_its_result(store):
+    state = run(store, experiment("plain", seeds=range(3)))
+    assert len(state.done) == 3
+    for seed in range(3):
+        name = cell("plain", seed).id
+        assert store.result(name)["square"] == seed**2
+        assert lines(store.path / "runs" / name / "ended") == ["once"]
+
+
+def test_finished_cells_are_never_touched_again(store):
+    cells = experiment("plain", seeds=range(2))
+    store.put_result(cells.cells[0].id, {"square": "kept"})
+    file = store.path / "cells" / f"{cells.cells[0].id}.json"
+    before = file.stat().st_mtime_ns
+    run(store, cells)
+    assert (store.result(cells.cells[0].id), file.stat().st_mtime_ns) == ({"square": "kept"}, before)
+    assert not (store.path / "runs" / cells.cells[0].id).exists()
+
+
+@pytest.mark.parametrize("fault", ["killed", "raises"])
+def test_a_cell_that_dies_goes_on_from_its_checkpoint_and_the_rest_is_not_disturbed(store, fault):
+    cells = experiment(fault, "plain")
+    state = run(store, cells)
+    assert state.done == {c.id for c in cells.cells}
+    assert list(state.retried) == [cells.cells[0].id]
+    steps = lines(store.path / "runs" / cells.cells[0].id / "steps")
+    assert steps == [str(n) for n in range(10)]  # five before, five after: none twice
+
+
+@pytest.mark.parametrize(("fault", "said"), [("killed", "SIGKILL"), ("raises", "a fault of the cell")])
+def test_a_cell_that_dies_twice_is_reported_and_the_rest_goes_on(store, fault, said):
+    cells = experiment(fault, "plain", times=2)
+    state = run(store, cells)
+    assert state.done == {cells.cells[1].id}
+    assert said in state.failed[cells.cells[0].id]
+    assert said in store.failure(cells.cells[0].id)
+
+
+def test_a_request_that_makes_no_sense_is_not_tried_again(store):
+    cells = experiment("refused", "plain")
+    state = run(store, cells)
+    refused = cells.cells[0].id
+    assert state.failed == {refused: "no episode is inside the limit"}
+    assert len(lines(store.path / "runs" / refused / "entered")) == 1
+    assert state.done == {cells.cells[1].id}
+
+
+def test_a_failure_is_forgotten_once_there_is_a_result(store):
+    cells = experiment("plain")
+    store.put_failure(cells.cells[0].id, "an old fault")
+    run(store, cells)
+    assert store.failure(cells.cells[0].id) is None
+
+
+def test_each_process_has_its_share_of_threads(store):
+    run(store, experiment("plain"), workers=1)
+    (name,) = store.finished()
+    assert store.result(name)["threads"] == len(os.sched_getaffinity(0))
+
+
+def test_two_starts_of_one_experiment_share_the_work(store):
+    cells = experiment("plain", seeds=range(4), pause=0.02)
+    drivers = [driver(store, "plain", seeds=tuple(range(4)), pause=0.02) for _ in range(2)]
+    assert [process.wait() for process in drivers] == [0, 0]
+    assert store.finished() == {c.id for c in cells.cells}
+    for c in cells.cells:
+        assert lines(store.path / "runs" / c.id / "ended") == ["once"]
+
+
+def test_a_killed_driver_takes_its_workers_along_and_a_new_start_finishes_the_work(store):
+    cells = experiment("plain", pause=0.1)
+    run_path = store.path / "runs" / cells.cells[0].id
+    process = driver(store, "plain", pause=0.1)
+    until(lambda: len(lines(run_path / "steps")) >= 3)
+    assert store.running() == {cells.cells[0].id}
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stderr.close()
+    until(lambda: not store.running())  # the worker saw that its driver was gone
+    assert not store.finished()
+    state = run(store, cells)
+    assert state.done == {cells.cells[0].id}
+    assert sorted(set(lines(run_path / "steps")), key=int) == [str(n) for n in range(10)]
+    assert lines(run_path / "ended") == ["once"]
+
+
+def test_ctrl_c_stops_the_workers_in_order_and_a_new_start_goes_on(store):
+    cells = experiment("plain", "late", pause=0.1)
+    first = store.path / "runs" / cells.cells[0].id
+    process = driver(store, "plain", "late", pause=0.1)
+    until(lambda: len(lines(first / "steps")) >= 2)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == 0
+    process.stderr.close()
+    assert not store.running()
+    assert not list((store.path / "failures").glob("*"))
+    assert run(store, cells).done == {c.id for c in cells.cells}
+    assert lines(first / "ended") == ["once"]
+
+
+def test_a_second_process_cannot_claim_a_cell_that_is_claimed(store):
+    code = (
+        "from ringfence.experiments.store import DirectoryStore\n"
+        f"with DirectoryStore({store.address!r}).claim('cell', 'other') as ours: print(ours)"
+    )
+    claim = [sys.executable, "-c", code]
+    with store.claim("cell", "one") as ours:
+        assert ours
+        assert store.running() == {"cell"}
+        assert subprocess.run(claim, capture_output=True, text=True).stdout.strip() == "False"
+    assert store.running() == set()
+    assert subprocess.run(claim, capture_output=True, text=True).stdout.strip() == "True"
+
+
+def test_the_first_result_of_a_cell_stays(store):
+    store.put_result("cell", {"value": 1})
+    store.put_result("cell", {"value": 2})
+    assert store.result("cell") == {"value": 1}
+
+
+def test_a_result_is_json_with_a_line_for_each_row():
+    result = {"id": "x", "rows": [{"a": 1}, {"a": 2}], "empty": [], "plain": [1, 2]}
+    text = rows_text(result)
+    assert json.loads(text) == result
+    assert '  {"a": 1},\n  {"a": 2}\n' in text
+
+
+def test_progress_is_the_last_whole_line_of_the_metrics(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    assert last_step(file) is None
+    file.write_text('{"overall_step": 10}\n{"overall_step": 20}\n{"overall_st')
+    assert last_step(file) == 20
+
+
+@pytest.mark.parametrize("wrong", [{"workers": 0}, {"threads": 0}])
+def test_no_workers_or_threads_are_refused(wrong):
+    with pytest.raises(InvalidSetting, match="at least 1"):
+        LocalEngine(work, **wrong)
