@@ -46,6 +46,7 @@ def train(
     seeds: Sequence[int] = defaults.SEEDS,
     limits: Sequence[float] | None = None,
     task: str | None = None,
+    cost: str | None = None,
     episodes: int = defaults.EPISODES,
     out: str | os.PathLike[str] | None = None,
     log_every: int = defaults.LOG_EVERY,
@@ -58,8 +59,9 @@ def train(
     """Learn a policy for every seed and limit, all in one program, and return the `ringfence.Run`.
 
     `method` carries one limit (`CPQ(limit=30.0)`); `limits` gives several instead. With a `task` the policies are
-    evaluated in it as they learn. With `out` everything is kept in that directory and the run can be resumed; for a log
-    that was loaded with options, `origin` says how to load it again: {"source": ..., "options": {...}}.
+    evaluated in it as they learn; `cost` ("module:function") is for a task that does not report its cost. With `out`
+    everything is kept in that directory and the run can be resumed; for a log that was loaded with options, `origin` says
+    how to load it again: {"source": ..., "options": {...}}.
 
     >>> import numpy as np, ringfence
     >>> rng = np.random.default_rng(0)
@@ -77,7 +79,7 @@ def train(
     if any(limit is None for limit in chosen):
         example = f"{type(method).__name__}(limit=30.0)"
         raise InvalidSetting(f"no limit given; write for example {example}, or pass limits=[20.0, 30.0]")
-    check_request(out, task)
+    check_request(out, task, cost, episodes)
     log = dataset if isinstance(dataset, Dataset) else load(dataset)
     plan = Plan(
         method,
@@ -90,7 +92,7 @@ def train(
     plan.learns_from(log)  # refuses a log without a part it can use before anything is written
     if origin is None and not isinstance(dataset, Dataset):
         origin = {"source": os.fspath(dataset)}
-    extras = {"task": task, "episodes": episodes, "tensorboard": tensorboard}
+    extras = {"task": task, "cost": cost, "episodes": episodes, "tensorboard": tensorboard}
     configuration = plan.configuration(log, origin, extras)
     if out is None:
         return _run(log, plan, configuration, None, resume=False, progress=progress)
@@ -105,6 +107,8 @@ def resume(
     dataset: Dataset | str | os.PathLike[str] | None = None,
     *,
     steps: int | None = None,
+    task: str | None = None,
+    cost: str | None = None,
     other_computation: bool = False,
     progress: bool = True,
 ) -> "Run":
@@ -113,16 +117,18 @@ def resume(
 
     `steps` goes on for longer than was planned, to the numbers of a run that was planned so from the start. A machine that
     computes in another way (other kernels, another JAX) does not come to the same numbers: that is refused unless
-    `other_computation` allows it.
+    `other_computation` allows it. A task of the user's own ("module:name") must be named again: no file decides what code
+    is imported.
     """
     from ringfence.training import RunDirectory
-    from ringfence.training.resuming import check_computation, check_log, longer, plan_of
+    from ringfence.training.resuming import check_computation, check_log, check_own_code, longer, plan_of
 
     directory = RunDirectory(os.fspath(path))
     directory.configuration()  # a directory that is no run is not touched
     with directory.locked():
         configuration = directory.configuration()
         plan = plan_of(configuration)
+        check_own_code(configuration, task=task, cost=cost)
         if steps is not None:
             plan, configuration = longer(plan, configuration, steps)
         log = dataset if isinstance(dataset, Dataset) else load(dataset) if dataset is not None else log_of_run(path)
@@ -133,10 +139,20 @@ def resume(
         return _run(log, plan, configuration, directory, resume=True, progress=progress)
 
 
-def check_request(out: str | os.PathLike[str] | None, task: str | None) -> None:
+def check_request(
+    out: str | os.PathLike[str] | None,
+    task: str | None = None,
+    cost: str | None = None,
+    episodes: int = defaults.EPISODES,
+) -> None:
     """Raise now what would otherwise come up after the log has been read."""
-    from ringfence.tasks import find
+    from ringfence.tasks import cost_function, find
     from ringfence.training.rundir import RunDirectory
+
+    if episodes < 1:
+        raise InvalidSetting(f"episodes must be at least 1, not {episodes}")
+    if cost is not None:
+        cost_function(cost)
 
     if out is not None:
         RunDirectory(os.fspath(out)).require_free()
@@ -196,12 +212,12 @@ def _run(
     from ringfence.training.tensorboard import observer
 
     use_compilation_cache()
-    extras = configuration.extras
+    extras = {"task": None, "cost": None, "episodes": defaults.EPISODES, "tensorboard": False, **configuration.extras}
     evaluate = None
     if extras["task"] is not None:
         from ringfence.evaluation import Evaluator
 
-        evaluator = Evaluator(extras["task"], parallel=min(extras["episodes"], 10))
+        evaluator = Evaluator(extras["task"], parallel=min(extras["episodes"], 10), cost=extras["cost"])
 
         def evaluate(policy: Any, member: Member) -> dict[str, float]:
             result = evaluator(

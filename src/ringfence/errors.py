@@ -71,6 +71,10 @@ class WouldOverwrite(RingfenceError):
     """The output exists already, and nothing is overwritten without asking."""
 
 
+class SimulatorError(RingfenceError):
+    """An environment failed, or gave numbers that make no sense."""
+
+
 # What is wrong with a saved file or a run
 
 

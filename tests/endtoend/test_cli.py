@@ -1,6 +1,7 @@
-"""The command line as a person meets it."""
+"""The command line as a user meets it."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -119,6 +120,56 @@ def test_resuming_a_finished_run_changes_nothing(trained, capsys):
     before = content()
     assert main(["train", "--resume", str(trained)]) == 0
     assert content() == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--limit", "8"],
+        ["--limit-kind", "discounted"],
+        ["--seeds", "0"],
+        ["--set", "tau=0.1"],
+        ["--method", "cpq"],
+        ["--preset", "default"],
+        ["--out", "elsewhere"],
+        ["--discount", "0.99"],
+        ["--log-every", "1000"],
+        ["--episodes", "10"],
+        ["--tensorboard"],
+        ["--task", "hopper-torque"],
+    ],
+)
+def test_what_resuming_cannot_honour_is_refused_even_where_it_is_the_default(trained, capsys, words):
+    assert words[0] in refused(capsys, "train", "--resume", trained, *words)
+
+
+def test_resuming_goes_on_for_longer_and_takes_the_log_from_where_it_is_now(trained, log, tmp_path):
+    grown = shutil.copytree(trained, tmp_path / "grown")
+    moved = shutil.copy(log, tmp_path / "moved.parquet")
+    assert main(["train", str(moved), "--resume", str(grown), "--steps", "60"]) == 0
+    assert ringfence.Run.load(grown).policy.metadata["steps_done"] == 60
+
+
+def test_a_limit_is_converted_with_the_discount_that_is_trained_with(log, tmp_path, capsys):
+    out = tmp_path / "run"
+    words = ["train", str(log), "--limit", "0.3", "--limit-kind", "step", "--horizon", "1000", "--out", str(out)]
+    assert main([*words, "--method", "bc", "--steps", "2", "--set", "discount=0.95", "hidden=[8]"]) == 0
+    run = ringfence.Run.load(out)
+    assert run.members[0].limit == pytest.approx(0.3 / (1 - 0.95))
+    assert run.configuration.discount == 0.95
+    assert "limit: 6 discounted (at 0.95)" in capsys.readouterr().err
+
+
+def test_a_verdict_that_is_not_inside_gives_its_own_exit_status_if_asked(trained, capsys):
+    assert not ringfence.Run.load(trained).verdict.inside  # 40 steps are too few for any trust
+    assert main(["train", "--resume", str(trained)]) == 0
+    assert main(["train", "--resume", str(trained), "--require-inside"]) == 3
+    assert "unsure" in capsys.readouterr().out
+
+
+def test_training_says_how_many_steps_come_before_those_of_the_policy(log, tmp_path, capsys):
+    assert main(["train", str(log), "--limit", "7", "--out", str(tmp_path / "run"), *FEW, *SMALL]) == 0
+    assert "stages: detector (20 steps), then policy (40 steps)" in capsys.readouterr().err
 
 
 def test_the_paper_preset_and_single_settings_reach_the_run(log, tmp_path):

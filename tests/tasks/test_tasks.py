@@ -99,7 +99,7 @@ def test_discrete_actions_are_refused():
 
 
 def test_a_cost_of_another_name_is_refused():
-    with pytest.raises(InvalidSetting, match="'mean', 'sum' or a function"):
+    with pytest.raises(InvalidSetting, match="'mean', 'sum', a function or MODULE:FUNCTION"):
         tasks.make("hopper-torque", cost="max")
 
 

@@ -2,12 +2,15 @@
 
 import json
 import shutil
+from dataclasses import fields
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
 
 import ringfence
 from ringfence import CPQ
+from ringfence.algorithms import METHODS
 from ringfence.errors import CheckpointError, InvalidSetting, NonFiniteLoss, WouldOverwrite
 from ringfence.training import Member, Plan, RunDirectory, run
 from ringfence.training.checkpoint import steps_saved
@@ -252,11 +255,28 @@ def test_training_without_a_limit_is_refused():
         {"anchor": -1},
         {"limit": -3.0},
         {"margin": float("nan")},
+        {"hidden": 5},
+        {"hidden": (8.5,)},
+        {"hidden": (0,)},
+        {"batch_size": 8.5},
+        {"sized_critics": 1},
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused_by_name(settings):
     with pytest.raises(InvalidSetting, match=next(iter(settings))):
         CPQ(**settings)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_no_setting_of_any_method_can_be_nan_or_infinite(name):
+    """Every field that holds a number, found by its type: a new one is covered without being told."""
+    hints = get_type_hints(METHODS[name])
+    numbers = [f.name for f in fields(METHODS[name]) if float in (hints[f.name], *get_args(hints[f.name]))]
+    assert "learning_rate" in numbers
+    for field in numbers:
+        for value in (float("nan"), float("inf"), -float("inf")):
+            with pytest.raises(InvalidSetting, match=field):
+                METHODS[name](**{field: value})
 
 
 def test_policy_files_are_named_by_what_tells_them_apart():

@@ -1,13 +1,17 @@
 """Hyper-parameters that make no sense are refused when the method is made, by name and with what is allowed."""
 
 import math
-from typing import Any
+from dataclasses import fields
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ringfence.errors import InvalidSetting
 
 
 def common(method: Any) -> None:
-    """What every method has: a limit, unless it comes with the run, a discount, a batch size and a learning rate."""
+    """Every field has a value of its type, and no number is NaN or infinite. Then what every method has: a limit,
+    unless it comes with the run, a discount, a batch size and a learning rate."""
+    field_types(method)
     if method.limit is not None:
         positive(method, "limit", zero=True)
     positive(method, "batch_size", "learning_rate")
@@ -37,3 +41,39 @@ def one_of(method: Any, field: str, allowed: tuple[str, ...]) -> None:
 
 def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def field_types(method: Any) -> None:
+    """Each setting is of the type that its field states, whether it was typed, computed or read from a file."""
+    hints = get_type_hints(type(method))
+    for field in fields(method):
+        value = getattr(method, field.name)
+        if not is_of(value, hints[field.name]):
+            raise InvalidSetting(f"{field.name} must be {in_words(hints[field.name])}, not {value!r}")
+
+
+def is_of(value: Any, hint: Any) -> bool:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(is_of(value, one) for one in arguments)
+    if origin is Literal:
+        return value in arguments
+    if origin is tuple:
+        return isinstance(value, tuple) and all(is_of(item, arguments[0]) and item > 0 for item in value)
+    if hint is float:
+        return is_number(value)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return value is None if hint is NoneType else isinstance(value, hint)
+
+
+def in_words(hint: Any) -> str:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(in_words(one) for one in arguments)
+    if origin is Literal:
+        return f"one of {', '.join(map(repr, arguments))}"
+    if origin is tuple:
+        return "a list of positive whole numbers, such as [256, 256]"
+    names = {float: "a finite number", int: "a whole number", bool: "true or false", str: "text", NoneType: "null"}
+    return names.get(hint, str(hint))

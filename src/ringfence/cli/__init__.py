@@ -6,28 +6,31 @@ from collections.abc import Sequence
 
 from ringfence import __version__
 from ringfence.cli.experiments import add_reproduce, add_sweep
+from ringfence.cli.faults import report
 from ringfence.cli.logs import add_behaviour, add_collect, add_inspect
 from ringfence.cli.options import Parser
-from ringfence.cli.policies import add_evaluate, add_methods, add_train
+from ringfence.cli.policies import add_evaluate, add_methods
 from ringfence.cli.shows import add_demo, add_theory
-from ringfence.errors import RingfenceError
+from ringfence.cli.training import add_train
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; 0 if it worked, 2 for bad input, 130 if interrupted."""
+    """Run one verb. 0 if it worked, 2 for a request that cannot be met, 1 if the machine (or ringfence) failed, 3 if a
+    limit that was required does not hold, 130 if interrupted."""
     options = build_parser().parse_args(arguments)
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
     try:
-        return int(options.run(options) or 0)
-    except RingfenceError as error:
-        print(f"ringfence {options.verb}: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        status = int(options.run(options) or 0)
+        sys.stdout.flush()  # a full disk behind `> file` shows here
+        return status
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         sys.stderr.close()
         return 0
+    except Exception as error:
+        return report(error, options.verb)
 
 
 def build_parser() -> Parser:

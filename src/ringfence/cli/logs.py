@@ -30,7 +30,7 @@ def inspect(options: argparse.Namespace) -> None:
     from ringfence.reports.log import plot_summary, print_summary
 
     log = load_log(options)
-    limit = limit_of(options, log)
+    limit = limit_of(options, log, options.discount)
     summary = summarise(log, options.discount, limit)
     if options.json:
         print(json.dumps(summary.to_dict(), indent=2))

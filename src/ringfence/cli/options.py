@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 from ringfence.errors import InvalidSetting
 
 LOG_HELP = "a log file (.h5, .hdf5, .npz, .parquet, .csv), a Minari dataset, or a built-in task's name"
+TASK_HELP = "a built-in task, a Gymnasium id, MODULE:ENV-ID, or MODULE:NAME of a class or function that makes it"
+COST_HELP = "MODULE:FUNCTION for the cost of a step, where the task's info has none (see docs/your-own-simulator.md)"
 
 
 class Parser(argparse.ArgumentParser):
@@ -83,13 +85,34 @@ def reading_options(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def limit_of(options: argparse.Namespace, log: Any) -> Any:
+def limit_of(options: argparse.Namespace, log: Any, discount: float) -> Any:
+    """The limit that was asked for, at the discount that is used: that of the method, where there is one."""
     from ringfence.limits import Limit
 
     if options.limit is None:
         return None
-    horizon = options.horizon or float(log.horizon)
-    return Limit.of(options.limit, options.limit_kind, discount=options.discount, horizon=horizon)
+    horizon = float(log.horizon) if options.horizon is None else options.horizon
+    return Limit.of(options.limit, options.limit_kind, discount=discount, horizon=horizon)
+
+
+def note_what_is_given(parser: Parser) -> None:
+    """Afterwards `options.given` names the options that the user typed, whatever their values; the others have their
+    defaults as before."""
+    standard = {action.dest: action.default for action in parser._actions if action.option_strings}
+    for action in parser._actions:
+        if action.option_strings and action.dest != "help":
+            action.default = argparse.SUPPRESS
+    run = parser.get_default("run")
+
+    def complete_and_run(options: argparse.Namespace) -> int | None:
+        options.given = {dest for dest in standard if hasattr(options, dest)}
+        for dest, default in standard.items():
+            if not hasattr(options, dest):
+                setattr(options, dest, default)
+        result: int | None = run(options)
+        return result
+
+    parser.set_defaults(run=complete_and_run)
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:

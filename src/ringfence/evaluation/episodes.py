@@ -13,10 +13,12 @@ import numpy as np
 from jaxtyping import Float
 
 from ringfence.deploy import Policy, RowNoise
-from ringfence.errors import NonFiniteValue, WrongShape
+from ringfence.errors import NonFiniteValue, SimulatorError, WrongShape
 
 Controller = Policy | Callable[[Float[np.ndarray, "batch obs"]], Any]
 """A `Policy`, or any function from a batch of observations to a batch of actions."""
+
+LONGEST_EPISODE = 100_000  # steps; an environment that never ends would keep us for ever
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,11 @@ class _Slot:
         self.rewards.append(float(reward))
         self.costs.append(float(info["cost"]))
         if not (terminated or truncated):
+            if len(self.rewards) >= LONGEST_EPISODE:
+                raise SimulatorError(
+                    f"an episode has not ended after {LONGEST_EPISODE:,} steps; cut it off with a horizon "
+                    "(--horizon, or horizon=...)"
+                )
             return None
         return Episode(
             np.stack(self.observations),

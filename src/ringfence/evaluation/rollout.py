@@ -1,5 +1,6 @@
 """How good and how safe a policy is in its task: return and cost over whole episodes."""
 
+import math
 import os
 from collections.abc import Callable
 from functools import lru_cache
@@ -9,27 +10,28 @@ from typing import Any
 import numpy as np
 
 from ringfence import tasks
+from ringfence.deploy import Policy
 from ringfence.errors import InvalidSetting, MissingExtra, WrongShape
 from ringfence.evaluation.episodes import Controller, Episode, discounted_sum, run_episodes
 from ringfence.evaluation.report import Evaluation
+from ringfence.tasks.costs import Cost
+
+TaskLike = str | tasks.Task | Callable[..., Any]
 
 
 class Evaluator:
     """Evaluates policies in one task and keeps its environments between calls.
 
-    `task` is a name, a `Task`, or a function that makes an environment reporting `info["cost"]`.
+    `task` is a name, a `Task`, or a class or function that makes an environment. Its cost is `info["cost"]`, or the
+    `cost` given here (see `tasks.make`); `horizon` cuts its episodes off.
     """
 
-    def __init__(self, task: str | tasks.Task | Callable[[], Any], *, parallel: int = 10):
+    def __init__(self, task: TaskLike, *, parallel: int = 10, cost: Cost | str = None, horizon: int | None = None):
         if parallel < 1:
             raise InvalidSetting(f"parallel must be at least 1, not {parallel}")
-        if isinstance(task, str | tasks.Task):
-            found = tasks.find(task)
-            self.name, self.limit, self.discount = found.name, found.limit, found.discount
-            self._make: Callable[[], Any] = lambda: tasks.make(found)
-        else:
-            self.name, self.limit, self.discount = getattr(task, "__name__", "task"), None, 0.99
-            self._make = task
+        found = tasks.with_horizon(tasks.find(task), horizon)
+        self.name, self.limit, self.discount = found.name, found.limit, found.discount
+        self._make: Callable[[], Any] = lambda: tasks.make(found, cost)
         self.parallel = parallel
         self._envs: list[Any] = []
 
@@ -60,8 +62,13 @@ class Evaluator:
         deterministic: bool = True,
         record: bool = False,
     ) -> Evaluation:
+        """Limit and discount default to the policy's own, then to the task's."""
+        own = policy.metadata if isinstance(policy, Policy) else {}
+        limit = first_given(limit, own.get("limit"), self.limit)
+        discount = first_given(discount, own.get("discount"), self.discount)
+        if discount is None or not 0 <= discount <= 1:
+            raise InvalidSetting(f"discount must lie between 0 and 1, not {discount}")
         ran = self.episodes(policy, episodes, seed=seed, deterministic=deterministic)
-        discount = self.discount if discount is None else discount
         return Evaluation(
             task=self.name,
             returns=np.array([e.rewards.sum() for e in ran]),
@@ -69,7 +76,7 @@ class Evaluator:
             costs=np.array([e.costs.sum() for e in ran]),
             discounted_costs=np.array([discounted_sum(e.costs, discount) for e in ran]),
             lengths=np.array([len(e) for e in ran]),
-            limit=self.limit if limit is None else limit,
+            limit=limit,
             discount=discount,
             seed=seed,
             deterministic=deterministic,
@@ -82,14 +89,20 @@ class Evaluator:
         self._envs = []
 
 
+def first_given(*values: Any) -> float | None:
+    """The first that is a number."""
+    numbers = (value for value in values if isinstance(value, int | float) and math.isfinite(value))
+    return next(numbers, None)
+
+
 @lru_cache(maxsize=4)
-def _shared_evaluator(task: str | tasks.Task | Callable[[], Any], parallel: int) -> Evaluator:
-    return Evaluator(task, parallel=parallel)
+def _shared_evaluator(task: TaskLike, parallel: int, cost: Cost | str, horizon: int | None) -> Evaluator:
+    return Evaluator(task, parallel=parallel, cost=cost, horizon=horizon)
 
 
 def evaluate(
     policy: Controller,
-    task: str | tasks.Task | Callable[[], Any],
+    task: TaskLike,
     *,
     episodes: int = 10,
     seed: int = 0,
@@ -98,18 +111,22 @@ def evaluate(
     deterministic: bool = True,
     parallel: int = 10,
     record: bool = False,
+    cost: Cost | str = None,
+    horizon: int | None = None,
 ) -> Evaluation:
     """Run exactly `episodes` episodes, the i-th seeded with `seed + i`, `parallel` of them side by side.
 
-    `policy` is a `Policy` or any function from a batch of observations to a batch of actions. Limit (a bound on the
-    discounted cost) and discount default to the task's. `record=True` keeps the episodes themselves.
+    `policy` is a `Policy` or any function from a batch of observations to a batch of actions. `task` is a name, or a class
+    or function that makes an environment; `cost` is a cost function where its steps do not report `info["cost"]`, and
+    `horizon` cuts its episodes off. Limit (a bound on the discounted cost) and discount default to the policy's own, then
+    to the task's. `record=True` keeps the episodes themselves.
 
     >>> import numpy as np
     >>> result = evaluate(lambda observations: np.zeros((len(observations), 3)), "hopper-torque", episodes=2)
     >>> result.costs
     array([0., 0.])
     """
-    evaluator = _shared_evaluator(task, parallel)
+    evaluator = _shared_evaluator(task, parallel, cost, horizon)
     return evaluator(
         policy, episodes, seed=seed, limit=limit, discount=discount, deterministic=deterministic, record=record
     )

@@ -82,7 +82,7 @@ def _plot_beside_log(run: Run, dataset: Dataset, axes: Any) -> None:
             label = f"policy, seed {member.seed} (expected)"
             axes.scatter(*point, marker="*", s=130, color=f"C{i % 10}", label=label, zorder=3)
     for limit in sorted({member.limit for member in run.members}):
-        mark_limit(axes, over_horizon(limit, discount, horizon), f"limit {limit:g}")
+        mark_limit(axes, limit, f"limit {limit:g}")
     axes.set(
         xlabel=f"discounted cost (at {discount:g}) over {horizon} steps",
         ylabel=f"discounted return over {horizon} steps",

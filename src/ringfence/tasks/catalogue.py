@@ -1,6 +1,8 @@
 """The built-in tasks: which environment, which cost, which limit."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from ringfence.tasks.costs import Cost
 
@@ -11,7 +13,7 @@ class Task:
 
     `limit` bounds the discounted cost; `horizon` is the number of steps after which an episode is cut off (None: as
     the environment is registered); `cost` is "mean" or "sum" (torque over joints), a function, or None when the
-    environment reports `info["cost"]` itself.
+    environment reports `info["cost"]` itself. `maker` is the class or function that makes it, where it has no id.
     """
 
     name: str
@@ -20,6 +22,7 @@ class Task:
     discount: float = 0.99
     horizon: int | None = 1000
     cost: Cost = "mean"
+    maker: Callable[..., Any] | None = None
 
 
 TASKS: dict[str, Task] = {

@@ -149,6 +149,12 @@ def _parse(content: Mapping[str, Any]) -> Configuration:
             raise InvalidSetting(f"log.{name} must be {'text' if wanted is str else 'a whole number'}")
     if log["origin"] is not None and not isinstance(dict(log["origin"])["source"], str):
         raise InvalidSetting("log.origin.source must be text")
+    extras = dict(content["extras"])
+    if not is_whole(extras.get("episodes", 1)) or extras.get("episodes", 1) < 1:
+        raise InvalidSetting(f"episodes must be at least 1, not {extras['episodes']!r}")
+    for name in ("task", "cost"):
+        if not isinstance(extras.get(name), str | None):
+            raise InvalidSetting(f"{name} must be text")
     if not isinstance(content["method"], str):
         raise InvalidSetting("method must be text")
     return Configuration(
@@ -157,7 +163,7 @@ def _parse(content: Mapping[str, Any]) -> Configuration:
         members=tuple(Member(*member) for member in content["members"]),
         schedule=Schedule(**content["schedule"]),
         log=LogRecord(**log),
-        extras=dict(content["extras"]),
+        extras=extras,
         computed_by=tuple(dict(entry) for entry in content["computed_by"]),
         versions=dict(content["versions"]),
     )

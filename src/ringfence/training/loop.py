@@ -154,6 +154,8 @@ class Session:
         self.sums = self._zeros(0)
         if resume and self.directory is not None:
             stage_index, done = self._restore(self.directory)
+        if len(self.stages) > 1:
+            self.progress.say("stages: " + ", then ".join(f"{s.name} ({s.steps:,} steps)" for s in self.stages))
         for index in range(stage_index, len(self.stages)):
             start = done if index == stage_index else 0
             if index > stage_index:

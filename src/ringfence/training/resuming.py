@@ -52,6 +52,18 @@ def check_log(log: Dataset, configuration: Configuration, path: Path) -> None:
         )
 
 
+def check_own_code(configuration: Configuration, **named: str | None) -> None:
+    """Code of the user's own ("module:name") is imported only if the user names it; what is named must be the run's."""
+    for option, given in named.items():
+        recorded = configuration.extras.get(option)
+        if given is not None and given != recorded:
+            raise InvalidSetting(f"the run has the {option} {recorded!r}, not {given!r}; leave --{option} out")
+        if given is None and isinstance(recorded, str) and ":" in recorded:
+            raise InvalidSetting(
+                f"the run imports code of yours for its {option}; say that it may: --{option} {recorded}"
+            )
+
+
 def check_computation(configuration: Configuration, path: Path, allow_other: bool) -> Configuration:
     """The configuration, with a change of what computes noted if that is allowed."""
     changes = changes_since(dict(configuration.computed_by[-1]))

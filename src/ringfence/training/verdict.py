@@ -1,13 +1,14 @@
 """Whether a policy is inside its limit, by what evidence, and whether to believe it.
 
-Critics and limit speak of the same thing: the discounted cost from a state on, without end. A simulated episode stops at
-the task's horizon; the sentence says so.
+A cost critic's value is a discounted sum without end; logged episodes stop at the log's horizon, simulated ones at the
+task's. Each sentence says which it means. A critic is held to the limit without end, the stricter of the two readings.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ringfence.limits import over_horizon
 from ringfence.training.configuration import Configuration, Member
 
 Row = dict[str, Any]
@@ -56,8 +57,8 @@ def judge(
         inside = cost <= limit
         judgement = "unsure" if doubts and inside else "inside" if inside else "outside"
         sentences.append(
-            f"The cost critic expects a discounted cost of {cost:.3g}, without end, from the states where logged "
-            f"episodes start: {'inside' if inside else 'OUTSIDE'} the limit of {limit:g}. "
+            f"The cost critic expects a discounted cost of {cost:.3g} from the states where logged episodes start, "
+            f"{'inside' if inside else 'OUTSIDE'} the limit of {limit:g}{_also_over_horizon(cost, configuration)}. "
             "This is an estimate from the log, not a guarantee."
         )
         sentences += doubts
@@ -77,6 +78,16 @@ def judge(
             f"{limit:g}; {tested['share_over_limit']:.0%} of episodes are over it.",
         )
     return Verdict(member.seed, limit, judgement, basis, cost, done, planned, " ".join(sentences))
+
+
+def _also_over_horizon(cost: float, configuration: Configuration) -> str:
+    """A critic's sum has no end; where the log's episodes are short, what it means over their horizon."""
+    finite = over_horizon(cost, configuration.discount, configuration.horizon)
+    if finite > 0.99 * cost:
+        return ""
+    return (
+        f" (without end; at a steady pace {finite:.3g} over {configuration.horizon} steps, the log's longest episode)"
+    )
 
 
 def doubts_of(done: int, planned: int, needed: int | None, warnings: int) -> list[str]:

@@ -1,0 +1,189 @@
+"""The verb that learns: `ringfence train`, a new run or one that goes on."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from ringfence.cli.options import (
+    COST_HELP,
+    LOG_HELP,
+    TASK_HELP,
+    add_log_options,
+    add_verb,
+    limit_of,
+    load_log,
+    note_what_is_given,
+    parse_settings,
+    reading_options,
+)
+from ringfence.errors import InvalidSetting
+from ringfence.training import defaults
+
+NOT_INSIDE = 3  # the exit status of --require-inside
+# What a run that goes on can still be told. Everything else is the run's own.
+WHILE_RESUMING = {
+    "resume", "steps", "other_computation", "require_inside", "task", "cost",
+    "columns", "action_low", "action_high", "csv_delimiter", "csv_decimal",
+}  # fmt: skip
+
+
+def add_train(verbs: Any) -> None:
+    parser = add_verb(
+        verbs,
+        "train",
+        train,
+        "learn a policy that earns what the log supports with its cost inside the limit\n"
+        "examples:\n"
+        "  ringfence train my_logs.parquet --limit 30\n"
+        "  ringfence train halfcheetah-torque --limit 30 --seeds 0 1 2 --task halfcheetah-torque\n"
+        "  ringfence train --resume runs/my_logs-cpq-1\n"
+        "  ringfence train --resume runs/my_logs-cpq-1 --steps 100000\n\n"
+        "Everything the run makes goes into its directory: configuration, metrics, checkpoints, the policy, the verdict and "
+        "a picture.",
+    )
+    parser.add_argument("log", metavar="LOG", nargs="?", help=f"{LOG_HELP}; with --resume, where the log is now")
+    add_log_options(parser)
+    parser.add_argument("--method", default="cpq", help="how to learn (default cpq; `ringfence methods` lists them)")
+    parser.add_argument("--preset", default="default", help="'paper' takes the method exactly as its paper prints it")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=defaults.STEPS,
+        metavar="N",
+        help=f"updates of the policy (default {defaults.STEPS}); what comes before them, such as CPQ's detector, is extra. "
+        "With --resume: go on to N",
+    )
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        nargs="+",
+        default=list(defaults.SEEDS),
+        metavar="S",
+        help="one policy per seed (default 0)",
+    )
+    parser.add_argument("--task", metavar="T", help=f"evaluate in this simulated task while training: {TASK_HELP}")
+    parser.add_argument("--cost", metavar="M:F", help=COST_HELP)
+    parser.add_argument(
+        "--episodes", type=int, default=defaults.EPISODES, help=f"episodes per evaluation (default {defaults.EPISODES})"
+    )
+    parser.add_argument("--out", type=Path, metavar="RUN", help="the run's directory (default: a new one in runs/)")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run that was stopped, or for longer")
+    parser.add_argument(
+        "--other-computation",
+        action="store_true",
+        help="with --resume: go on although this machine computes in another way, and so to other numbers",
+    )
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="change the method's settings, e.g. anchor=2 tau=0.01",
+    )
+    for name, default, what in (
+        ("log", defaults.LOG_EVERY, "lines of metrics"),
+        ("evaluate", defaults.EVALUATE_EVERY, "evaluations"),
+        ("checkpoint", defaults.CHECKPOINT_EVERY, "checkpoints"),
+    ):
+        parser.add_argument(
+            f"--{name}-every", type=int, default=default, metavar="N", help=f"steps between {what} (default {default})"
+        )
+    parser.add_argument("--tensorboard", action="store_true", help="also write TensorBoard files")
+    parser.add_argument(
+        "--require-inside",
+        action="store_true",
+        help=f"exit with status {NOT_INSIDE} unless the verdict on every policy is 'inside'",
+    )
+    note_what_is_given(parser)
+
+
+def train(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from ringfence.reports.run import plot_run, print_run
+
+    log, run = go_on(options) if options.resume else begin(options)
+    assert run.path is not None
+    if run.interrupted:
+        print(f"stopped and saved; go on with: ringfence train --resume {run.path}", file=sys.stderr)
+        return 130
+    print_run(run, Console())
+    plot_run(run, log, run.path / "result.png")
+    for member in run.members:
+        print(f"policy: {run.directory.policy_path(member, run.members)}")
+    print(f"picture: {run.path / 'result.png'}")
+    return NOT_INSIDE if options.require_inside and not all(verdict.inside for verdict in run.verdicts) else 0
+
+
+def go_on(options: argparse.Namespace) -> tuple[Any, Any]:
+    from ringfence import api
+
+    refused = sorted(options.given - WHILE_RESUMING)
+    if refused:
+        words = ", ".join("--" + name.replace("_", "-") for name in refused)
+        raise InvalidSetting(
+            f"{words}: a run that goes on keeps its settings; leave it out, or start a new run with --out"
+        )
+    log = load_log(options) if options.log else api.log_of_run(options.resume)
+    run = api.resume(
+        options.resume,
+        log,
+        steps=options.steps if "steps" in options.given else None,
+        task=options.task,
+        cost=options.cost,
+        other_computation=options.other_computation,
+    )
+    return log, run
+
+
+def begin(options: argparse.Namespace) -> tuple[Any, Any]:
+    from ringfence import api
+    from ringfence.data import summarise
+
+    if options.log is None or options.limit is None:
+        raise InvalidSetting("train needs a LOG and a --limit (or --resume RUN)")
+    if options.other_computation:
+        raise InvalidSetting("--other-computation goes with --resume")
+    method = api.method_of(options.method, settings_of(options), options.preset)
+    api.check_request(options.out, options.task, options.cost, options.episodes)
+    log = load_log(options)
+    limit = limit_of(options, log, method.discount)
+    print(f"limit: {limit}", file=sys.stderr)
+    for note in log.notes:
+        print(f"note: {note}", file=sys.stderr)
+    for warning in summarise(log, method.discount, limit).warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    out = options.out or api.new_run_directory(log, method)
+    print(f"run: {out}", file=sys.stderr)
+    run = api.train(
+        log,
+        method,
+        limits=[limit.discounted],
+        steps=options.steps,
+        seeds=options.seeds,
+        task=options.task,
+        cost=options.cost,
+        episodes=options.episodes,
+        out=out,
+        origin={"source": options.log, "options": reading_options(options)},
+        log_every=options.log_every,
+        evaluate_every=options.evaluate_every,
+        checkpoint_every=options.checkpoint_every,
+        tensorboard=options.tensorboard,
+    )
+    return log, run
+
+
+def settings_of(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings of the method; its discount is given once, by --discount or by --set."""
+    settings = parse_settings(options.set)
+    if "limit" in settings:
+        raise InvalidSetting("the limit is given by --limit, not by --set")
+    if "discount" not in settings:
+        settings["discount"] = options.discount
+    elif "discount" in options.given and settings["discount"] != options.discount:
+        raise InvalidSetting(
+            f"--discount {options.discount} and --set discount={settings['discount']}: give one of them"
+        )
+    return settings

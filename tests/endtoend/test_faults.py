@@ -1,0 +1,145 @@
+"""The door of the command line: whatever happens becomes one or two lines and an exit status."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import ringfence
+from ringfence.cli import faults, main
+from tests.logs import narrow_log
+
+TINY = ["--method", "bc", "--set", "hidden=[8]", "batch_size=16", "--steps", "20", "--log-every", "10"]
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    path = tmp_path_factory.mktemp("logs") / "log.npz"
+    ringfence.save(narrow_log(rows=300), path)
+    return str(path)
+
+
+def failed(capsys, status, *words):
+    """What is said of a call that fails with this status: at most two lines, no traceback."""
+    assert main([str(word) for word in words]) == status
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    said = [line for line in err.splitlines() if not line.startswith(("limit:", "note:", "warning:", "run:"))]
+    assert len(said) <= 2, said
+    return err
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Makes `ringfence methods` raise an error."""
+
+    def raise_from_methods(error):
+        def fail(name=None):
+            raise error
+
+        monkeypatch.setattr("ringfence.algorithms.describe.print_methods", fail)
+
+    return raise_from_methods
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (
+            OSError(28, "No space left on device", "metrics.jsonl"),
+            1,
+            "metrics.jsonl: No space left on device; free some",
+        ),
+        (OSError(27, "File too large", "policy"), 1, "ulimit -f"),
+        (OSError(5, "Input/output error"), 1, "Input/output error"),
+        (OSError(30, "Read-only file system", "/x"), 2, "/x: Read-only file system; the place is read-only"),
+        (PermissionError(13, "Permission denied", "/x"), 2, "you may not write"),
+        (MemoryError(), 1, "not enough memory"),
+        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes"), 1, "not enough memory"),
+        (
+            ZeroDivisionError("oh"),
+            1,
+            "unforeseen ZeroDivisionError: oh. Please report it at the project's issue tracker",
+        ),
+    ],
+)
+def test_any_error_is_told_with_a_status(capsys, failing, error, status, said):
+    failing(error)
+    assert said in failed(capsys, status, "methods")
+
+
+def test_what_could_not_be_foreseen_keeps_its_traceback_in_a_file(capsys, failing, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    failing(ZeroDivisionError("oh"))
+    said = failed(capsys, 1, "methods")
+    (file,) = tmp_path.iterdir()
+    assert str(file) in said
+    assert "ZeroDivisionError: oh" in file.read_text()
+
+
+def test_a_debugging_variable_shows_the_traceback(capsys, failing, monkeypatch):
+    monkeypatch.setenv("RINGFENCE_DEBUG", "1")
+    failing(ZeroDivisionError("oh"))
+    assert main(["methods"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_output_that_cannot_be_made_is_refused(capsys, log, tmp_path):
+    (tmp_path / "file").write_text("x")
+    for out in (tmp_path / "file" / "run", tmp_path / ("x" * 300), "/proc/ringfence/run"):
+        failed(capsys, 2, "train", log, "--limit", "7", "--out", out, *TINY)
+    assert "is a file" in failed(capsys, 2, "train", log, "--limit", "7", "--out", tmp_path / "file", *TINY)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--seeds", "-1"], "seed"),
+        (["--seeds", str(2**32)], "seed"),
+        (["--set", "hidden=5"], "hidden"),
+        (["--set", "hidden=[8.5]"], "hidden"),
+        (["--set", "learning_rate=NaN"], "learning_rate must be a finite number"),
+        (["--set", "discount=0.5", "--discount", "0.9"], "give one of them"),
+        (["--set", "limit=3"], "--limit"),
+        (["--episodes", "0"], "episodes"),
+        (["--log-every", "0"], "log_every"),
+        (["--limit", "nan"], "limit"),
+        (["--horizon", "0", "--limit-kind", "episode"], "horizon"),
+        (["--other-computation"], "--resume"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused(capsys, log, tmp_path, words, said):
+    base = ["train", log, "--limit", "7", "--method", "bc", "--steps", "5", "--out", tmp_path / "run"]
+    assert said in failed(capsys, 2, *base, *words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_disk_that_is_full_behind_the_output_is_told():
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "ringfence", "methods"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert ran.returncode == 1
+    assert "No space left on device" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_run_that_may_not_write_stops_with_a_line_and_goes_on_later(tmp_path, log):
+    """The limit on the size of files stands in for a full disk: writing fails in the middle of a file."""
+    command = ["bash", "-c", 'ulimit -f 2 && exec "$@"', "bash", sys.executable, "-m", "ringfence", "train"]  # 2 kB
+    run = tmp_path / "run"
+    env = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "0"}
+    words = [log, "--limit", "7", *TINY, "--out", str(run)]
+    assert main(["train", *words[:-1], str(tmp_path / "whole")]) == 0
+    ran = subprocess.run([*command, *words], capture_output=True, text=True, env=env)
+    assert ran.returncode == 1
+    assert "larger than this process may write" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert main(["train", "--resume", str(run)]) == 0
+    assert (run / "metrics.jsonl").read_bytes() == (tmp_path / "whole" / "metrics.jsonl").read_bytes()
+
+
+def test_every_error_of_ours_counts_as_the_request_s():
+    for kind in ringfence.RingfenceError.__subclasses__():
+        assert faults.explained(kind("why"))[1] == 2

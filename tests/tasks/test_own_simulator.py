@@ -1,0 +1,179 @@
+"""A simulator of the user's own: by id, class or function, with a cost from info or a function, with Gymnasium or not."""
+
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from ringfence import tasks
+from ringfence.cli import main
+from ringfence.deploy import Policy
+from ringfence.errors import InvalidSetting, SimulatorError, UnknownName
+from ringfence.evaluation import evaluate
+
+# A tank whose level rises by the action; each step costs the level. No Gymnasium in sight.
+TANK = """
+    import numpy as np
+
+    class Box:
+        def __init__(self, low, high):
+            self.low, self.high, self.shape = np.float32(low), np.float32(high), np.shape(low)
+
+    class Tank:
+        observation_space, action_space = Box([0.0], [9.0]), Box([-1.0], [1.0])
+        reports_cost, ends_after = True, 5
+
+        def reset(self, *, seed=None, options=None):
+            self.level, self.steps = 1.0, 0
+            return np.array([self.level]), {}
+
+        def step(self, action):
+            self.level, self.steps = self.level + float(action[0]), self.steps + 1
+            info = {"cost": self.level} if self.reports_cost else {}
+            return np.array([self.level]), 1.0, False, self.steps == self.ends_after, info
+
+    class Silent(Tank):
+        reports_cost = False
+
+    class Endless(Tank):
+        ends_after = None
+
+    class Broken(Tank):
+        def step(self, action):
+            raise RuntimeError("valve stuck")
+
+    class Negative(Tank):
+        def step(self, action):
+            return np.array([1.0]), 1.0, False, True, {"cost": -1.0}
+
+    class OldInterface(Tank):
+        def step(self, action):
+            return np.array([1.0]), 1.0, True, {"cost": 0.0}
+
+    def small_tank():
+        return Tank()
+
+    def level_cost(observation, action, next_observation, info):
+        return 10 * next_observation[0]
+"""
+REGISTERED = """
+    import gymnasium
+    from gymnasium.spaces import Box
+
+    class Pump(gymnasium.Env):
+        observation_space, action_space = Box(-9.0, 9.0, (1,)), Box(-1.0, 1.0, (1,))
+
+        def reset(self, *, seed=None, options=None):
+            return self.observation_space.low, {}
+
+        def step(self, action):
+            return self.observation_space.low, 0.0, False, False, {"cost": 2.0}
+
+    gymnasium.register("Pump-v0", entry_point=Pump, max_episode_steps=7)
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """A directory with the user's modules, which is where they call ringfence."""
+    (tmp_path / "own_tank.py").write_text(textwrap.dedent(TANK))
+    (tmp_path / "own_pump.py").write_text(textwrap.dedent(REGISTERED))
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in ("own_tank", "own_pump"):
+        sys.modules.pop(name, None)
+    sys.path[:] = [entry for entry in sys.path if entry != str(tmp_path)]
+
+
+def fill(observations):
+    return np.ones((len(observations), 1))
+
+
+@pytest.mark.parametrize("name", ["own_tank:Tank", "own_tank:small_tank"])
+def test_a_class_or_a_function_makes_the_environment(name):
+    result = evaluate(fill, name, episodes=2, discount=0.5)
+    assert result.lengths.tolist() == [5, 5]
+    assert result.costs.tolist() == [2 + 3 + 4 + 5 + 6] * 2  # the level after each step
+    assert result.discounted_costs[0] == 2 + 3 / 2 + 4 / 4 + 5 / 8 + 6 / 16
+
+
+def test_a_module_that_registers_an_environment_is_imported_as_gymnasium_does():
+    assert tasks.find("own_pump:Pump-v0").horizon == 7
+    assert evaluate(fill, "own_pump:Pump-v0", episodes=1).costs.tolist() == [14]
+
+
+def test_the_cost_can_come_from_a_function():
+    with pytest.raises(InvalidSetting, match=r"own_tank:Silent does not report info\[\"cost\"\]; give a cost function"):
+        evaluate(fill, "own_tank:Silent", episodes=1)
+    by_name = evaluate(fill, "own_tank:Silent", episodes=1, cost="own_tank:level_cost")
+    assert by_name.costs.tolist() == [10 * 20]
+    in_python = evaluate(fill, "own_tank:Silent", episodes=1, cost=lambda *step: abs(step[1][0]))
+    assert in_python.costs.tolist() == [5]
+
+
+def test_an_environment_that_never_ends_is_cut_off_or_refused(monkeypatch):
+    assert evaluate(fill, "own_tank:Endless", episodes=1, horizon=8).lengths.tolist() == [8]
+    monkeypatch.setattr("ringfence.evaluation.episodes.LONGEST_EPISODE", 30)
+    with pytest.raises(SimulatorError, match="has not ended after 30 steps; cut it off with a horizon"):
+        evaluate(fill, "own_tank:Endless", episodes=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("own_tank:Broken", r"a step of own_tank:Broken failed \(RuntimeError: valve stuck\)"),
+        ("own_tank:Negative", "gave the cost -1.0"),
+        ("own_tank:OldInterface", "must return .observation, reward, terminated, truncated, info"),
+    ],
+)
+def test_what_is_wrong_with_the_simulator_is_said(name, said):
+    with pytest.raises(SimulatorError, match=said):
+        evaluate(fill, name, episodes=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("own_tenk:Tank", "no module 'own_tenk'"), ("own_tank:Tonk", "own_tank has nothing called 'Tonk'")],
+)
+def test_a_name_that_leads_nowhere_says_which_part_does(name, said):
+    with pytest.raises(UnknownName, match=said):
+        tasks.find(name)
+
+
+def test_a_module_that_fails_when_it_is_imported_says_why(here):
+    (here / "own_mistake.py").write_text("1 / 0")
+    with pytest.raises(InvalidSetting, match=r"own_mistake cannot be imported \(ZeroDivisionError"):
+        tasks.find("own_mistake:Tank")
+
+
+def saved_policy(**metadata):
+    tensors = {"actor.0.weight": np.zeros((1, 2)), "actor.0.bias": np.ones(2)}
+    return Policy.from_tensors("tanh-gaussian", tensors, [0.0], [1.0], [-1.0], [1.0], metadata)
+
+
+def test_a_policy_is_judged_by_its_own_limit_and_discount():
+    result = evaluate(saved_policy(limit=4.0, discount=0.5), "own_tank:Tank", episodes=1)
+    assert (result.limit, result.discount) == (4.0, 0.5)
+    asked = evaluate(saved_policy(limit=4.0, discount=0.5), "own_tank:Tank", episodes=1, limit=2.0, discount=0.9)
+    assert (asked.limit, asked.discount) == (2.0, 0.9)
+
+
+def test_a_policy_that_was_stopped_early_is_said_to_be_so(here, capsys):
+    saved_policy(limit=4.0, discount=0.5, steps_done=20, steps_planned=5000).save(here / "p.safetensors")
+    assert main(["evaluate", "p.safetensors", "--task", "own_tank:Tank", "--episodes", "2"]) == 0
+    out, err = capsys.readouterr()
+    assert "20 of 5,000 planned steps" in err
+    assert "over the limit of 4 (discounted at 0.5)" in out.replace("\n", " ")
+
+
+def test_neither_gymnasium_nor_mujoco_is_needed(here):
+    saved_policy(limit=4.0, discount=0.5).save(here / "p.safetensors")
+    code = "import sys; sys.modules.update(gymnasium=None, mujoco=None); from ringfence.cli import main\n"
+    code += (
+        "sys.exit(main(['evaluate', 'p.safetensors', '--task', 'own_tank:Silent', '--cost', 'own_tank:level_cost']))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "own_tank:Silent, 10 episodes" in ran.stdout
