@@ -23,6 +23,7 @@ from ringfence.tabular.cpq import (
     cost_objective,
     critics,
     improved_policy,
+    improved_policy_in_place,
     iterate,
     out_of_distribution,
     penalized_backup,
@@ -173,6 +174,52 @@ def test_where_nothing_is_safe_the_least_costly_action_is_taken():
     np.testing.assert_array_equal(improved_policy(q_reward, q_cost, limit=1.0), [[0, 0, 1]])
 
 
+def test_where_nothing_is_safe_the_printed_gradient_leaves_the_policy_as_it_is():
+    policy = np.array([[0.2, 0.3, 0.5]])
+    q_reward, q_cost = np.array([[9.0, 1.0, 2.0]]), np.array([[5.0, 3.0, 3.0]])
+    np.testing.assert_allclose(improved_policy_in_place(policy, q_reward, q_cost, limit=1.0), policy)
+
+
+def test_where_one_action_is_best_both_tie_rules_take_it(random_cmdp):
+    rng, cmdp = random_cmdp
+    q_reward, q_cost = 0.1 + rng.random(cmdp.cost.shape), rng.random(cmdp.cost.shape)
+    q_cost[:, 0] = 0.0
+    taken = improved_policy(q_reward, q_cost, limit=0.5)
+    np.testing.assert_array_equal(
+        improved_policy_in_place(random_policy(rng, cmdp), q_reward, q_cost, limit=0.5), taken
+    )
+
+
+def test_among_actions_that_tie_the_gradient_keeps_the_proportions_or_has_none_to_keep():
+    q_reward, q_cost = np.array([[1.0, 1.0, 0.5]]), np.zeros((1, 3))
+    kept = improved_policy_in_place(np.array([[0.1, 0.3, 0.6]]), q_reward, q_cost, limit=1.0)
+    np.testing.assert_allclose(kept, [[0.25, 0.75, 0.0]])
+    fresh = improved_policy_in_place(np.array([[0.0, 0.0, 1.0]]), q_reward, q_cost, limit=1.0)
+    np.testing.assert_allclose(fresh, [[0.5, 0.5, 0.0]])
+
+
+def test_a_tie_does_not_depend_on_rounding():
+    """0.1 + 0.2 and 0.3 are the same return: the lower cost decides; and the same cost: the higher return decides."""
+    assert 0.1 + 0.2 > 0.3
+    by_cost = improved_policy(np.array([[0.1 + 0.2, 0.3]]), np.array([[0.5, 0.0]]), limit=1.0)
+    np.testing.assert_array_equal(by_cost, [[0, 1]])
+    by_return = improved_policy(np.array([[0.0, 1.0]]), np.array([[0.3, 0.1 + 0.2]]), limit=0.2, floor=0.0)
+    np.testing.assert_array_equal(by_return, [[0, 1]])
+
+
+def test_an_action_logged_just_as_often_as_the_threshold_is_in_distribution():
+    np.testing.assert_array_equal(out_of_distribution(np.array([[0.05, 0.95, 0.0]]), 0.05), [[False, False, True]])
+
+
+def test_pushing_what_the_policy_plays_weighs_each_rare_pair_by_the_policy_given_that_it_plays_one():
+    """pi plays the rare actions with 0.3 and 0.2, so nu is 0.6 and 0.4; the push is an extra cost alpha/2 nu / pi_beta."""
+    cmdp = counterexamples.one_state(reward=[0.0] * 3, cost=[0.0] * 3, limit=1.0)
+    behaviour, policy = np.array([[0.95, 0.04, 0.01]]), np.array([[0.5, 0.3, 0.2]])
+    q_cost, _ = critics(cmdp, behaviour, policy, Settings(0.2, 0.05, nu="policy"))
+    extra = 0.1 * np.array([0.0, 0.6 / 0.04, 0.4 / 0.01])
+    np.testing.assert_allclose(q_cost[0], extra + 0.9 * (policy[0] @ extra) / (1 - 0.9))
+
+
 # The algorithm
 
 
@@ -267,11 +314,25 @@ def test_with_no_limit_to_speak_of_cpq_is_policy_iteration(random_cmdp):
 
 
 def test_a_small_step_moves_the_policy_by_that_much():
-    example = stitching()
-    behaviour = behaviour_of(example)
-    rounds = iterate(example.cmdp, behaviour, Settings(1.0, 0.05, step=0.1))
+    """From (0.5, 0.5) nothing is safe: Vc = 5, so Qc is 5.5 and 4.5. A tenth of the way to the free action follows."""
+    cmdp = counterexamples.greedy_cycle()
+    rounds = iterate(cmdp, uniform_policy(cmdp), Settings(0.0, 0.0, step=0.1))
     first, second = next(rounds), next(rounds)
-    np.testing.assert_allclose(second.policy, 0.9 * first.policy + 0.1 * first.improved)
+    np.testing.assert_allclose(first.q_cost, [[5.5, 4.5]])
+    np.testing.assert_allclose(second.policy, [[0.45, 0.55]])
+
+
+def test_cpq_starts_from_the_behaviour():
+    cmdp = counterexamples.no_safe_action()
+    behaviour = np.array([[0.2, 0.8]])
+    np.testing.assert_array_equal(next(iterate(cmdp, behaviour, Settings(0.0, 0.0))).policy, behaviour)
+
+
+def test_in_a_state_without_a_log_the_policy_starts_uniform():
+    cmdp = corridor().cmdp
+    behaviour = corridor().safe.copy()
+    behaviour[6] = 0.0
+    np.testing.assert_allclose(next(iterate(cmdp, behaviour, Settings(0.0, 0.0))).policy[6], 1 / 3)
 
 
 def test_cpq_with_samples_avoids_the_leap_that_the_same_log_makes_look_good():

@@ -75,14 +75,29 @@ def test_arriving_at_the_end_terminates_and_nothing_else_does():
     assert (log.terminations | log.truncations)[-1]
 
 
-def test_a_pair_the_log_never_holds_has_no_behaviour_and_stays_for_nothing():
+def test_a_pair_the_log_never_holds_has_no_behaviour_and_stays_at_the_worst_logged_cost():
     example = corridor()
     log = sample_log(example.cmdp, {"run": example.unsafe}, 200, np.random.default_rng(2))
     model = counted_model(log, 3, 0.9, 1.5)
     assert model.behaviour[0].tolist() == [1.0, 0.0, 0.0]
     np.testing.assert_array_equal(model.cmdp.transition[2, 1], np.eye(7)[2])
-    assert model.cmdp.reward[2, 1] == model.cmdp.cost[2, 1] == 0.0
+    assert model.cmdp.cost[2, 1] == 1.0  # running through a hot cell is the dearest row of the log
+    assert model.cmdp.reward[2, 1] == 0.0
+    assert counted_model(log, 3, 0.9, 1.5, worst_cost=4.0).cmdp.cost[2, 1] == 4.0
     assert cloned_policy(model)[6].tolist() == pytest.approx([1 / 3] * 3)
+
+
+def test_a_state_that_the_log_arrives_in_but_never_acts_in_is_not_taken_for_free():
+    """One row, truncated on arrival in stage 1; and one that terminated at the end of the corridor, which is free."""
+    machine = stitching()
+    log = sample_log(machine.cmdp, {"hard": machine.unsafe}, 1, np.random.default_rng(0))
+    model = counted_model(log, 3, 0.9, 1.0, worst_cost=15.0)
+    assert model.cmdp.cost[1].tolist() == [15.0] * 3
+    assert not model.known[1].any()
+    run = corridor(length=1)
+    ended = counted_model(sample_log(run.cmdp, {"run": run.unsafe}, 1, np.random.default_rng(0)), 3, 0.9, 1.0, 4.0)
+    assert ended.cmdp.terminal.tolist() == [False, True]
+    assert ended.known.tolist() == [[True, False, False], [True] * 3]
 
 
 def test_the_same_seed_writes_the_same_log():

@@ -4,16 +4,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ringfence.tabular.cmdp import (
-    Cmdp,
-    action_values,
-    deterministic_policy,
-    expected_cost,
-    expected_return,
-    state_values,
-)
+from ringfence.tabular.cmdp import Cmdp, deterministic_policy, expected_cost, expected_return, state_values
 from ringfence.tabular.examples import garnet, hand_made, random_policy, stitching
 from ringfence.tabular.lp import best_deterministic, frontier, least_cost, optimal_policy
+from ringfence.tabular.planning import least_costs, viable_pairs
 
 
 def all_deterministic(cmdp, allowed=None):
@@ -90,31 +84,82 @@ def test_the_price_is_the_slope_of_the_return_in_the_limit():
         assert optimal_policy(cmdp).price == pytest.approx((above - below) / (2 * step), rel=1e-4)
 
 
+def best_by_value_iteration(cmdp, signal, allowed):
+    values = np.zeros(cmdp.n_states)
+    for _ in range(350):
+        values = np.where(allowed, signal + cmdp.discount * cmdp.transition @ values, -np.inf).max(1)
+    return values
+
+
 def test_the_price_makes_the_optimum_optimal_without_the_limit(random_cmdp):
-    """Strong duality: no deterministic improvement exists for reward - price * cost."""
+    """Strong duality: where it goes, the optimum is also the best policy for reward - price * cost."""
     _, cmdp = random_cmdp
     solution = optimal_policy(cmdp)
     priced = cmdp.reward - solution.price * cmdp.cost
-    values = state_values(cmdp, solution.policy, priced)
-    advantages = action_values(cmdp, solution.policy, priced) - values[:, None]
-    assert advantages.max() < 1e-7
-    np.testing.assert_allclose(solution.values, values, atol=1e-7)
+    best = best_by_value_iteration(cmdp, priced, np.ones(priced.shape, bool))
+    assert cmdp.start @ state_values(cmdp, solution.policy, priced) == pytest.approx(cmdp.start @ best)
+    np.testing.assert_allclose(solution.values, best, atol=1e-9)
 
 
-def test_states_the_optimum_never_visits_still_get_their_best_action_at_its_price():
+def test_in_states_the_optimum_never_visits_its_policy_is_the_best_one_at_its_price():
+    """One start and one successor per pair leave states unvisited; there the program's duals are not unique."""
     unvisited = 0
-    for seed in range(20):
-        chain = garnet(np.random.default_rng(seed), states=6, branching=1)
-        cmdp = replace(chain, start=np.eye(6)[0])
-        solution = optimal_policy(cmdp)
+    for seed in range(120):
+        rng = np.random.default_rng(seed)
+        cmdp = replace(garnet(rng, states=6, branching=1), start=np.eye(6)[0])
+        allowed = rng.random(cmdp.reward.shape) < 0.7
+        allowed[:, 0] = True
+        solution = optimal_policy(cmdp, allowed)
         if solution is None:
             continue
         unvisited += (solution.occupancy.sum(1) < 1e-9).sum()
         priced = cmdp.reward - solution.price * cmdp.cost
-        one_step = priced + cmdp.discount * cmdp.transition @ solution.values
-        played = (solution.policy * one_step).sum(1)
-        np.testing.assert_allclose(played, one_step.max(1), atol=1e-7)
-    assert unvisited > 10
+        best = best_by_value_iteration(cmdp, priced, allowed)
+        np.testing.assert_allclose(state_values(cmdp, solution.policy, priced), best, atol=1e-7)
+    assert unvisited > 100
+
+
+def test_a_limit_that_only_rounding_puts_out_of_reach_is_met():
+    """The one policy costs 0.1 + 0.5 * 0.4 = 0.3. A limit below that by less than 1e-9 counts as met."""
+    transition = np.zeros((3, 1, 3))
+    transition[0, :, 1] = transition[1:, :, 2] = 1.0
+    cost = np.array([[0.1], [0.4], [0.0]])
+    cmdp = Cmdp(transition, np.zeros((3, 1)), cost, np.eye(3)[0], discount=0.5, limit=0.3 - 1e-10)
+    assert optimal_policy(cmdp) is not None
+    assert best_deterministic(cmdp, np.ones((3, 1), bool), from_each_state=False) is not None
+    assert optimal_policy(cmdp.with_limit(0.3 - 1e-6)) is None
+
+
+def test_from_each_state_means_each_state_that_the_policy_visits():
+    """State 1 costs 5 whatever is done there, but the start never leads to it."""
+    transition = np.zeros((2, 1, 2))
+    transition[0, 0, 0] = transition[1, 0, 1] = 1.0
+    cmdp = Cmdp(transition, np.zeros((2, 1)), np.array([[0.0], [0.5]]), np.eye(2)[0], discount=0.9, limit=1.0)
+    assert best_deterministic(cmdp, np.ones((2, 1), bool), from_each_state=True) is not None
+
+
+def test_the_least_cost_of_each_state_averages_to_the_least_cost_from_the_start(random_cmdp):
+    _, cmdp = random_cmdp
+    values = -best_by_value_iteration(cmdp, -cmdp.cost, np.ones(cmdp.cost.shape, bool))
+    np.testing.assert_allclose(least_costs(cmdp), values, atol=1e-9)
+    assert least_cost(cmdp) == pytest.approx(cmdp.start @ values, abs=1e-9)
+
+
+def test_the_least_cost_from_the_start_can_hide_a_state_that_has_no_safe_action():
+    """Two states of equal start share, costs 0 and 1.5 for ever: 0.75 from the start, 1.5 from the second."""
+    transition = np.eye(2)[:, None, :]
+    cost = np.array([[0.0], [0.15]])
+    cmdp = Cmdp(transition, np.zeros((2, 1)), cost, np.full(2, 0.5), discount=0.9, limit=1.0)
+    assert least_cost(cmdp) == pytest.approx(0.75)
+    np.testing.assert_allclose(least_costs(cmdp), [0.0, 1.5], atol=1e-12)
+
+
+def test_states_that_cannot_avoid_a_dead_end_have_no_least_cost():
+    cmdp = stitching().cmdp
+    allowed = np.ones(cmdp.reward.shape, bool)
+    allowed[3] = False  # the broken machine, which only leaping leads to
+    assert viable_pairs(cmdp, allowed).tolist() == [[True, True, False]] * 3 + [[False] * 3]
+    np.testing.assert_allclose(least_costs(cmdp, allowed), [0.0, 0.0, 0.0, np.inf])
 
 
 def test_an_impossible_limit_has_no_policy_and_the_least_cost_says_why(random_cmdp):

@@ -3,11 +3,19 @@
 import numpy as np
 import pytest
 
-from ringfence.tabular import counterexamples
-from ringfence.tabular.cmdp import action_values, expected_cost, pair_transition, uniform_policy
+from ringfence.tabular import counterexamples, default_counterexamples
+from ringfence.tabular.cmdp import action_values, expected_cost, occupancy, pair_transition, uniform_policy
 from ringfence.tabular.cpq import Settings, cost_backup, penalized_backup, penalized_fixed_point, run_cpq
 from ringfence.tabular.examples import random_policy
-from ringfence.tabular.theorems import contraction_modulus, weighted_expansion
+from ringfence.tabular.operators import (
+    contraction_modulus,
+    fitted_default,
+    fitted_evaluation,
+    projected_matrix,
+    projected_radius,
+    shift_bound,
+    weighted_expansion,
+)
 
 from .random_cmdps import make_cmdp
 
@@ -136,3 +144,91 @@ def test_away_from_the_limit_the_indicator_settles_and_so_does_qr():
                 np.testing.assert_array_equal(q_cost <= cmdp.limit, truth <= cmdp.limit)
         expected = penalized_fixed_point(cmdp, policy, truth <= cmdp.limit)
         np.testing.assert_allclose(q_reward, expected, atol=1e-9)
+
+
+# Projected on a linear critic, in the log's norm
+
+
+def log_of(rng, cmdp):
+    """pi_beta and the log's own weight of each pair, mu^beta pi_beta."""
+    behaviour = 0.9 * random_policy(rng, cmdp) + 0.1 * uniform_policy(cmdp)
+    return behaviour, occupancy(cmdp, behaviour)[:, None] * behaviour
+
+
+def covered(seeds):
+    """Random cases in which the log visits every state."""
+    for seed in seeds:
+        rng, cmdp, policy, safe = random_penalized(seed)
+        behaviour, weight = log_of(rng, cmdp)
+        if weight.min() > 1e-6:
+            yield rng, cmdp, policy, safe, behaviour, weight
+
+
+def test_the_shift_of_the_log_bounds_the_expansion_and_so_does_the_ratio_to_the_behaviour():
+    contracting = 0
+    for _, cmdp, policy, safe, behaviour, weight in covered(SEEDS):
+        bound = shift_bound(cmdp, policy, safe, weight)
+        assert weighted_expansion(cmdp, policy, safe, weight) <= bound + 1e-9
+        ratio = np.where(safe, policy / behaviour, 0.0).max()
+        assert bound <= np.sqrt(cmdp.discount * ratio) + 1e-9
+        contracting += ratio < 1 / cmdp.discount
+    assert contracting > 10
+
+
+def test_evaluating_the_behaviour_itself_contracts_by_the_root_of_the_discount():
+    for rng, cmdp, _, _, behaviour, weight in covered(SEEDS):
+        everything = np.ones(weight.shape, bool)
+        assert weighted_expansion(cmdp, behaviour, everything, weight) <= np.sqrt(cmdp.discount) + 1e-9
+        features = rng.normal(size=(*weight.shape, 2))
+        assert projected_radius(cmdp, behaviour, everything, weight, features) <= np.sqrt(cmdp.discount) + 1e-9
+
+
+def test_a_projection_in_the_logs_norm_never_adds_to_the_expansion():
+    for rng, cmdp, policy, safe, _, weight in covered(SEEDS):
+        features = rng.normal(size=(*weight.shape, 2))
+        radius = projected_radius(cmdp, policy, safe, weight, features)
+        assert radius <= weighted_expansion(cmdp, policy, safe, weight) + 1e-9
+
+
+def test_one_round_of_least_squares_is_the_projected_matrix():
+    for rng, cmdp, policy, safe, _, weight in covered(range(50)):
+        features = rng.normal(size=(*weight.shape, 2))
+        rounds = fitted_evaluation(cmdp, policy, cmdp.reward, safe, weight, features, 3)
+        matrix = projected_matrix(cmdp, policy, safe, weight, features)
+        np.testing.assert_allclose(rounds[3] - rounds[2], matrix @ (rounds[2] - rounds[1]), atol=1e-8)
+
+
+def test_with_a_feature_for_every_pair_fitted_evaluation_finds_the_fixed_point():
+    for _, cmdp, policy, safe, _, weight in covered(range(20)):
+        features = np.eye(weight.size).reshape(*weight.shape, -1)
+        found = fitted_evaluation(cmdp, policy, cmdp.reward, safe, weight, features, 300)[-1]
+        np.testing.assert_allclose(found.reshape(weight.shape), penalized_fixed_point(cmdp, policy, safe), atol=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.5, 0.8])
+def test_a_critic_linear_in_the_action_diverges_where_the_log_hardly_holds_what_the_policy_plays(share):
+    cmdp, behaviour, features = default_counterexamples.diverging_critic(share)
+    large, everything = np.array([[0.0, 1.0]]), np.ones((1, 2), bool)
+    factor = 2 * 0.9 * (1 + share) / (1 + 3 * share)
+    assert projected_radius(cmdp, large, everything, behaviour, features) == pytest.approx(factor)
+    rounds = fitted_evaluation(cmdp, large, cmdp.reward, everything, behaviour, features, 200)[:, 0]
+    assert contraction_modulus(cmdp, large, everything) == pytest.approx(0.9)
+    if share < 2 / 3:
+        assert rounds[-1] > 1e3
+    else:
+        # r is linear in the action too: Q = w (1, 2) with w = 0.1 + 0.9 * 2 w * (1 + q) / (1 + 3 q).
+        assert rounds[-1] == pytest.approx(0.1 / (1 - factor), rel=0.05)
+
+
+@pytest.mark.parametrize(("anchor_weight", "settles"), [(0.4, False), (0.9, False), (1.0, True), (2.0, True)])
+def test_there_the_default_converges_only_with_an_anchor_heavy_enough(anchor_weight, settles):
+    """The threshold is discount (1 + q) / ((1 + 3 q) (1 - 2 q)) = 0.9 * 1.1 / (1.3 * 0.8) = 0.952 for q = 0.1."""
+    cmdp, behaviour, features = default_counterexamples.diverging_critic(0.1)
+    coefficients, policy = fitted_default(cmdp, behaviour, features, anchor_weight, step=0.02, rounds=1500)
+    assert (anchor_weight > 0.9 * 1.1 / (1.3 * 0.8)) == settles
+    if settles:
+        assert np.abs(coefficients).max() < 10
+        played = np.clip(1 / (anchor_weight * (1 - 2 * 0.1)) - 1, 0, 1)
+        assert policy[0, 1] == pytest.approx(played, abs=0.03)
+    else:
+        assert coefficients[-1, 0] > 1e3

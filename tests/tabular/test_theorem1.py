@@ -1,5 +1,7 @@
 """Theorem 1 on hundreds of random CMDPs, and the readings of its alpha that fail."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from ringfence.tabular.theorems import (
     leak,
     least_pushed_value,
     ood_action_set,
+    pairwise_alpha,
     printed_alpha,
     smallest_alpha,
     stationary_alpha,
@@ -41,10 +44,18 @@ def test_iterating_the_cost_objective_reaches_the_fixed_point_of_theorem_1():
     assert max(fixed_point_error(case, alpha=0.7) for case in CASES) < 1e-12
 
 
-def test_the_closed_form_is_the_evaluation_of_the_pushed_cost():
-    for case in CASES:
-        claimed = case.true_cost + 0.7 * case.push_per_alpha
-        np.testing.assert_allclose(cost_fixed_point(case.cmdp, case.policy, case.ratio, 0.7), claimed, rtol=1e-9)
+def test_the_closed_form_adds_up_the_pushed_cost_of_every_later_pair():
+    """A forward sum: the distribution over pairs t steps on, times c + alpha/2 nu / pi_beta, discounted."""
+    for case in CASES[:40]:
+        cmdp, paid = case.cmdp, case.cmdp.cost + 0.35 * case.nu / case.behaviour
+        for s, a in ((0, 0), (1, 1)):
+            now, total = np.zeros(paid.shape), 0.0
+            now[s, a] = 1.0
+            for step in range(int(np.log(1e-12) / np.log(cmdp.discount))):
+                total += cmdp.discount**step * (now * paid).sum()
+                arrived = sum(now[i, j] * cmdp.transition[i, j] for i, j in np.ndindex(now.shape))
+                now = arrived[:, None] * case.policy
+            assert (case.true_cost + 0.7 * case.push_per_alpha)[s, a] == pytest.approx(total)
 
 
 def test_the_inverse_has_no_negative_entry_but_the_matrix_the_paper_names_has():
@@ -77,10 +88,43 @@ def test_the_smallest_alpha_just_suffices_and_a_little_less_does_not():
             assert least_pushed_value(case, pairs, 0.99 * alpha) < case.cmdp.limit
 
 
-def test_our_alpha_cannot_be_improved_without_knowing_more():
+def test_our_alpha_is_the_smallest_where_all_pushed_pairs_have_one_ratio_and_are_not_played():
     case = counterexamples.printed_alpha_too_small(epsilon=0.1)
     pairs = ood_action_set(case, 0.1)
     assert sufficient_alpha(case, pairs) == pytest.approx(smallest_alpha(case, pairs)) == pytest.approx(0.2)
+
+
+def test_with_unequal_ratios_one_epsilon_asks_for_four_times_too_much():
+    case = counterexamples.unequal_ratios()
+    pairs = case.nu > 0
+    # epsilon = 0.08 / 0.5 and the largest lack is 1; pair by pair 0.1 * 0.08 / 0.5 and 1 * 0.02 / 0.5.
+    assert sufficient_alpha(case, pairs) == pytest.approx(2 * 0.16 * 1.0)
+    assert smallest_alpha(case, pairs) == pytest.approx(2 * max(0.1 * 0.16, 1.0 * 0.04))
+    assert pairwise_alpha(case, pairs) == pytest.approx(0.08)
+
+
+def test_pair_by_pair_the_bound_is_never_larger_and_always_enough():
+    for case in WITH_OOD:
+        pairs = ood_action_set(case, EPSILON)
+        alpha = pairwise_alpha(case, pairs)
+        assert alpha <= sufficient_alpha(case, pairs) * (1 + 1e-9)
+        assert least_pushed_value(case, pairs, alpha) >= case.cmdp.limit - 1e-9
+
+
+def test_the_diagonal_reading_counts_how_often_the_policy_returns_to_the_pair():
+    """One free state: P(x,x) = pi(a). The rarest return, 0.25, gives 2 epsilon l (1 - 0.9 * 0.25)."""
+    case = counterexamples.printed_alpha_too_small()
+    often = replace(case, policy=np.array([[0.75, 0.25]]))
+    assert printed_alpha(often, 0.1, "diagonal") == pytest.approx(2 * 0.1 * 1.0 * (1 - 0.9 * 0.25))
+
+
+def test_no_bound_on_alpha_is_negative():
+    """Where Qc is above the limit already, alpha = 0 is enough."""
+    case = counterexamples.printed_alpha_too_small()
+    dear = replace(case, cmdp=replace(case.cmdp, cost=np.full((1, 2), 1.0)))
+    pairs = ood_action_set(dear, 0.1)
+    assert sufficient_alpha(dear, pairs) == pairwise_alpha(dear, pairs) == smallest_alpha(dear, pairs) == 0.0
+    assert printed_alpha(dear, 0.1, "diagonal") == 0.0
 
 
 def test_the_printed_alpha_read_along_the_diagonal_suffices():

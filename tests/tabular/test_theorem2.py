@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 
 from ringfence.tabular import counterexamples
-from ringfence.tabular.cmdp import (
-    action_values,
-    expected_cost,
-    expected_return,
-    log_states,
-    state_values,
-    uniform_policy,
-)
+from ringfence.tabular.cmdp import Cmdp, action_values, log_states, state_values, uniform_policy
 from ringfence.tabular.cpq import Settings, penalized_fixed_point, run_cpq
 from ringfence.tabular.examples import garnet, random_policy
 from ringfence.tabular.lp import optimal_policy
@@ -69,31 +62,81 @@ def test_at_a_fixed_point_every_state_with_a_safe_action_is_truly_safe():
 # Claim 2: |V* - V-hat| is bounded
 
 
-def test_a_policy_safe_from_every_state_never_beats_the_linear_program():
-    for _, cmdp, _, outcome, best in runs():
-        if (state_values(cmdp, outcome.policy, cmdp.cost) <= cmdp.limit).all():
-            assert expected_cost(cmdp, outcome.policy) <= cmdp.limit
-            assert expected_return(cmdp, outcome.policy) <= best.expected_return + 1e-9
+def two_islands():
+    """Two states that never meet, one action each, r = 1: V* = 2. Shares 0.8 and 0.2 of the log."""
+    cmdp = Cmdp(np.eye(2)[:, None, :], np.ones((2, 1)), np.zeros((2, 1)), np.array([0.8, 0.2]), 0.5, 1.0)
+    only = np.ones((2, 1))
+    return {"cmdp": cmdp, "behaviour": only, "states": cmdp.start, "policy": only, "best": only, "safe": only > 0}
+
+
+def test_the_gap_is_that_of_the_worst_state_of_the_log():
+    """Qr-hat is 1 too high in the first state and 0.25 in the second; a constant error e leaves a residual of e / 2."""
+    sides = theorem2(**two_islands(), q_reward=np.array([[3.0], [2.25]]))
+    assert sides.gap == pytest.approx(1.0)
+    residual = np.sqrt(0.8 * 0.5**2 + 0.2 * 0.125**2)
+    assert sides.corrected == pytest.approx(residual / np.sqrt(0.2) / (1 - 0.5))
+
+
+def test_every_logged_state_counts_as_a_place_to_start_from():
+    sides = theorem2(**two_islands(), q_reward=np.full((2, 1), 2.0))
+    assert sides.g == pytest.approx(0.2)
 
 
 def test_with_exact_operators_the_printed_bound_is_zero_but_the_gap_is_not():
+    """Qr-hat solves the penalized equation, checked pair by pair; so delta is 0. V* comes from the linear program."""
     broken = 0
     for _, cmdp, behaviour, outcome, best in runs():
-        if outcome.converged:
-            safe = outcome.last.q_cost <= cmdp.limit
-            sides = theorem2(
-                cmdp, behaviour, log_states(cmdp, behaviour), outcome.policy, outcome.last.q_reward, safe, best.policy
-            )
-            assert sides.as_stated < 1e-9
-            broken += sides.gap > 1e-3
+        if not outcome.converged:
+            continue
+        safe, q, policy = outcome.last.q_cost <= cmdp.limit, outcome.last.q_reward, outcome.policy
+        for s, a in np.ndindex(q.shape):
+            following = sum(cmdp.transition[s, a, t] * policy[t] @ (safe[t] * q[t]) for t in range(cmdp.n_states))
+            assert q[s, a] == pytest.approx(cmdp.reward[s, a] + cmdp.discount * following)
+        gap = np.abs(state_values(cmdp, best.policy, cmdp.reward) - (policy * q).sum(1)).max()
+        sides = theorem2(cmdp, behaviour, log_states(cmdp, behaviour), policy, q, safe, best.policy)
+        assert sides.gap == pytest.approx(gap)
+        broken += sides.as_stated < 1e-9 < 1e-3 < gap
     assert broken > 0
 
 
 def test_the_first_step_escapes_every_error_the_printed_bound_counts():
-    sides = theorem2(**vars(counterexamples.first_step_uncounted()))
-    assert sides.gap == pytest.approx(1.0)
+    """CPQ itself ends with the policy and the critic of this example. The coin's 0.505 against 0.01."""
+    case = counterexamples.first_step_uncounted()
+    outcome = run_cpq(case.cmdp, case.behaviour, Settings(0.0, 0.0))
+    assert outcome.converged
+    np.testing.assert_array_equal(outcome.policy[0], case.policy[0])
+    np.testing.assert_allclose(outcome.last.q_reward, case.q_reward)
+    np.testing.assert_array_equal(outcome.last.q_cost <= case.cmdp.limit, case.safe)
+    assert optimal_policy(case.cmdp).expected_return == pytest.approx(0.5 * 0.01 + 0.5 * 1.0)
+    sides = theorem2(**vars(case))
+    assert sides.gap == pytest.approx(0.505 - 0.01)
     assert sides.as_stated == sides.as_sketched == 0.0
-    assert sides.corrected >= 1.0
+    assert sides.corrected >= 0.495
+
+
+def test_the_sketchs_error_is_that_of_the_optimal_critic_under_the_learned_policy():
+    """pi earns 0 for ever, pi* 1: Q* = (1, 2), T^pi Q* = r + 0.5 Q*(0) = (0.5, 1.5), so the residual is 0.5 at each pair.
+
+    epsilon = 0.5 / 1 and g = 1 in the printed constant."""
+    cmdp = counterexamples.one_state(reward=[0.0, 1.0], cost=[0.0, 0.0], limit=1.0, discount=0.5)
+    policy, best = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
+    q_reward = action_values(cmdp, policy, cmdp.reward)
+    sides = theorem2(cmdp, np.full((1, 2), 0.5), np.ones(1), policy, q_reward, np.ones((1, 2), bool), best)
+    assert sides.as_stated == 0.0
+    assert sides.as_sketched == pytest.approx(4 * 0.5 / 0.5**3 * (1 + np.sqrt(0.5)) * 0.5)
+
+
+def test_the_end_of_an_episode_needs_no_log_as_long_as_its_value_is_right():
+    """The gap is 0.9 if Qr-hat is 1 too high at the end, where the log has no rows: no bound can be finite."""
+    case = counterexamples.first_step_uncounted()
+    right = theorem2(**vars(case))
+    assert right.g == 1.0
+    assert np.isfinite(right.corrected)
+    assert np.isfinite(right.concentrated)
+    raised = case.q_reward + np.array([[0.9, 0.9], [1.0, 1.0]])
+    wrong = theorem2(**{**vars(case), "q_reward": raised, "best": case.policy})
+    assert wrong.gap == pytest.approx(0.9)
+    assert wrong.corrected == wrong.concentrated == np.inf
 
 
 @pytest.mark.parametrize("share", [1e-2, 1e-4, 1e-6])
@@ -103,7 +146,9 @@ def test_for_a_rare_action_the_printed_bound_vanishes_and_ours_is_exact(share):
     printed = 4 * 0.5 / 0.5**3 * (1 + np.sqrt(share)) * 0.5 * np.sqrt(share)
     assert sides.gap == pytest.approx(1.0)
     assert sides.as_stated == pytest.approx(printed)
+    # pi / pi_beta = 1 / share is the exact ratio too.
     assert sides.corrected == pytest.approx(0.5 * np.sqrt(share) / np.sqrt(share) / (1 - 0.5))
+    assert sides.concentrated == pytest.approx(1.0)
     assert sides.as_stated < sides.gap
 
 

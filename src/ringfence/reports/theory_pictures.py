@@ -13,10 +13,10 @@ from matplotlib.lines import Line2D
 from ringfence.files import atomic_write
 from ringfence.tabular.cmdp import Cmdp, Mask
 from ringfence.tabular.lp import frontier
-from ringfence.tabular.studies import AlphaSweep, Point
+from ringfence.tabular.methods import AlphaSweep, Point
 
-BLACK, ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE, GREY = (
-    "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#777777",
+BLACK, ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE, GREY, YELLOW = (
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#777777", "#F0E442",
 )  # fmt: skip
 
 # Colour, marker and size; drawn in this order, so CPQ lies on top.
@@ -27,14 +27,20 @@ STYLES: dict[str, tuple[str, str, float]] = {
     "naive, KL ≤ 1": (PURPLE, "v", 75),
     "linear program": (BLACK, "*", 200),
     "CPQ without the push": (VERMILLION, "X", 90),
-    "CPQ": (SKY, "P", 170),
-    "CPQ, slow policy": (BLUE, "o", 45),
+    "default's hinge": (GREEN, "h", 110),
+    "CPQ, stays put": (YELLOW, "P", 190),
+    "CPQ, recovery": (SKY, "P", 130),
+    "CPQ slow, stays put": (VERMILLION, "o", 70),
+    "CPQ slow, recovery": (BLUE, "o", 45),
 }
 LABELS = {
     "linear program": "optimum (linear program)",
-    "CPQ": "CPQ, greedy (all policies it cycles through)",
-    "CPQ, slow policy": "CPQ, slow policy (as a gradient moves it)",
-    "CPQ without the push": "CPQ without the push (α = 0)",
+    "CPQ, recovery": "CPQ greedy, recovery where nothing is safe (whole cycle)",
+    "CPQ, stays put": "CPQ greedy, stays put where nothing is safe (whole cycle)",
+    "CPQ slow, recovery": "CPQ slow, recovery where nothing is safe",
+    "CPQ slow, stays put": "CPQ slow, stays put (as the printed gradient)",
+    "CPQ without the push": "CPQ slow, recovery, without the push (α = 0)",
+    "default's hinge": "the default's ideas (hinge, anchor, ending costs)",
 }
 
 
@@ -88,7 +94,7 @@ def draw_methods(
 
     Upper row: exact expectations. Lower row: one dot per sampled log.
     """
-    figure = Figure(figsize=(11, 7.6), dpi=120, layout="constrained")
+    figure = Figure(figsize=(11, 8.2), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(2, len(names), squeeze=False)
     for column, (name, cmdp, mask) in enumerate(zip(names, cmdps, allowed, strict=True)):
@@ -134,7 +140,7 @@ def _scatter(axes: Axes, points: Sequence[Point], many: bool) -> None:
 def _frontier(axes: Axes, cmdp: Cmdp, mask: Mask) -> None:
     left, right = axes.get_xlim()
     right = max(right, 1.15 * cmdp.limit)
-    limits = np.linspace(0, right, 60)
+    limits = np.linspace(0, right, 40)
     axes.plot(limits, frontier(cmdp, limits, mask), color=BLACK, linewidth=1.4, zorder=2)
     axes.axvline(cmdp.limit, color=BLACK, linestyle="--", linewidth=1, zorder=1)
     axes.axvspan(cmdp.limit, right, color=VERMILLION, alpha=0.07, linewidth=0, zorder=0)

@@ -61,6 +61,20 @@ def no_alpha_separates() -> Case:
     )
 
 
+def unequal_ratios() -> Case:
+    """One epsilon for all pairs asks too much: 2 epsilon max (l - Qc) = 0.32, and 0.08 is enough.
+
+    pi plays action 0, which is free. Action 1 has ratio pi_beta / nu = 0.16 and lacks 0.1; action 2 has ratio 0.04 and
+    lacks 1.
+    """
+    return Case(
+        one_state(reward=[0.0] * 3, cost=[0.0, 0.9, 0.0], limit=1.0),
+        policy=np.array([[1.0, 0.0, 0.0]]),
+        behaviour=np.array([[0.9, 0.08, 0.02]]),
+        nu=np.array([[0.0, 0.5, 0.5]]),
+    )
+
+
 def average_hides_a_pair() -> Case:
     """Equation (5) stops alpha when nu's average Qc reaches l_c = 1.5 l, with the less rare of two actions at 0.6 l.
 
@@ -130,24 +144,23 @@ class Theorem2Case:
 
 
 def first_step_uncounted() -> Theorem2Case:
-    """Both errors of Theorem 2 are 0, and so is the sketch's, yet V* - V-hat = 1.
+    """Both errors of Theorem 2 are 0, and so is the sketch's, yet V* - V-hat = 0.495.
 
-    From state 0, entered only at the start, action 0 earns 0 and action 1 earns 1; both lead to state 1, where
-    nothing more happens. pi plays action 0. T^pi looks at pi only after the first step, so Q* = T^pi Q*.
+    One decision, then the end: (r 0.01, c 0) or (r 1, c 2), with a limit of 1. The optimum tosses a coin and earns
+    0.505 at cost 1; CPQ plays the safe action and earns 0.01. T^pi looks at pi only after the first step, so Q* = T^pi Q*.
     """
     transition = np.zeros((2, 2, 2))
     transition[:, :, 1] = 1.0
-    reward = np.array([[0.0, 1.0], [0.0, 0.0]])
-    cmdp = Cmdp(transition, reward, np.zeros((2, 2)), np.array([1.0, 0.0]), discount=0.9, limit=1.0)
-    policy = np.array([[1.0, 0.0], [1.0, 0.0]])
+    reward, cost = np.array([[0.01, 1.0], [0.0, 0.0]]), np.array([[0.0, 2.0], [0.0, 0.0]])
+    cmdp = Cmdp(transition, reward, cost, np.array([1.0, 0.0]), discount=0.9, limit=1.0)
     return Theorem2Case(
         cmdp,
         behaviour=np.full((2, 2), 0.5),
         states=np.array([1.0, 0.0]),
-        policy=policy,
+        policy=np.array([[1.0, 0.0], [1.0, 0.0]]),
         q_reward=reward,
-        safe=np.ones((2, 2), bool),
-        best=np.array([[0.0, 1.0], [1.0, 0.0]]),
+        safe=np.array([[True, False], [True, True]]),
+        best=np.array([[0.5, 0.5], [1.0, 0.0]]),
     )
 
 

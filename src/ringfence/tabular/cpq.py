@@ -1,8 +1,8 @@
 """CPQ on tables: the cost critic with its push, the penalized operator, policy improvement, and their iteration.
 
 Everything here takes a `Cmdp` and a behaviour policy. Give it the true ones for exact expectations, or those that
-`logs.empirical_model` counts in a log: on tables, minimising the empirical objectives of the paper is the same as
-taking exact expectations in the counted model.
+`logs.counted_model` counts in a log: on tables, minimising the empirical objectives of the paper, each with its target
+held fixed, is the same as taking exact expectations in the counted model.
 """
 
 from collections.abc import Iterator
@@ -31,8 +31,8 @@ def uniform_over(pairs: Mask) -> Table:
 def push_ratio(nu: Table, behaviour: Table) -> Table:
     """nu(a|s) / pi_beta(a|s), the direction of the push.
 
-    Theorem 1 needs supp nu inside supp pi_beta. Outside it Equation (1) is linear in Qc(s,a) and has no minimum, so
-    we refuse.
+    Theorem 1 needs supp nu inside supp pi_beta. At a pair with nu > 0 that the log never holds Equation (1) falls
+    linearly in Qc(s,a) and has no minimum, so we refuse. (With nu = 0 as well it does not depend on Qc(s,a) at all.)
     """
     if ((nu > 0) & (behaviour <= 0)).any():
         raise InvalidSetting("nu gives weight to a pair that the log never holds: Qc has no finite minimum there")
@@ -89,10 +89,10 @@ def penalized_fixed_point(cmdp: Cmdp, policy: Table, safe: Mask, floor: float = 
 
 
 def improved_policy(q_reward: Table, q_cost: Table, limit: float, floor: float = 0.0) -> Table:
-    """Equation (4): all weight on the action with the largest 1(Qc <= l) Qr.
+    """Equation (4) with a recovery rule: all weight on the action with the largest 1(Qc <= l) Qr.
 
-    The paper leaves ties open, and where no action is safe all of them tie. We take the lowest Qc among them, and
-    of those the highest Qr.
+    The paper leaves ties open, and where no action is safe all of them tie. The recovery rule is ours: take the lowest
+    Qc among them, and of those the highest Qr.
     """
     score = np.where(q_cost <= limit, q_reward, floor)
     best = _nearly(score, score.max(1, keepdims=True))
@@ -101,23 +101,39 @@ def improved_policy(q_reward: Table, q_cost: Table, limit: float, floor: float =
     return deterministic_policy(np.where(cheapest, q_reward, -np.inf).argmax(1).tolist(), score.shape[1])
 
 
+def improved_policy_in_place(policy: Table, q_reward: Table, q_cost: Table, limit: float, floor: float = 0.0) -> Table:
+    """Equation (4) as its gradient acts: among actions that tie the policy keeps its own proportions.
+
+    Where no action is safe every action ties at the floor, the printed gradient is 0 and the policy stays what it was.
+    """
+    score = np.where(q_cost <= limit, q_reward, floor)
+    best = _nearly(score, score.max(1, keepdims=True))
+    kept = policy * best
+    total = kept.sum(1, keepdims=True)
+    return np.where(total > 0, kept / np.where(total > 0, total, 1.0), uniform_over(best))
+
+
 # The algorithm
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How CPQ runs. The defaults are the paper's, with every expectation exact.
+    """How CPQ runs, with every expectation exact.
 
-    alpha: weight of the push. ood_threshold: pairs with a smaller pi_beta are out of distribution.
-    nu: "detector" pushes every logged out-of-distribution pair; "policy" only those that pi itself plays, as
-    Algorithm 1 samples them. step: how far the policy moves towards the improved one; 1 is Equation (4) itself,
-    a small step is what a policy gradient does.
+    alpha: weight of the push. ood_threshold: pairs with a smaller pi_beta are out of distribution. floor: what an unsafe
+    pair counts in Equations (3) and (4); the paper's is 0.
+    nu: "policy" pushes the out-of-distribution pairs that pi itself plays, as Algorithm 1 samples them; "detector", the
+    default here, pushes every logged out-of-distribution pair.
+    ties: where no action is safe, "least cost" is our recovery rule (`improved_policy`); "stay" is what the printed
+    gradient does (`improved_policy_in_place`).
+    step: how far the policy moves towards the improved one. 1 is Equation (4) itself.
     """
 
     alpha: float
     ood_threshold: float
     floor: float = 0.0
     nu: Literal["detector", "policy"] = "detector"
+    ties: Literal["least cost", "stay"] = "least cost"
     step: float = 1.0
     iterations: int = 200
 
@@ -165,11 +181,18 @@ def critics(cmdp: Cmdp, behaviour: Table, policy: Table, settings: Settings) -> 
 
 
 def iterate(cmdp: Cmdp, behaviour: Table, settings: Settings) -> Iterator[Iterate]:
-    """Algorithm 1 without end, starting from the behaviour policy: critics to their fixed points, then the policy."""
-    policy = behaviour
+    """Algorithm 1 without end, starting from the behaviour policy: critics to their fixed points, then the policy.
+
+    In a state that the log never visits the behaviour is unknown and the policy starts uniform.
+    """
+    known = behaviour.sum(1, keepdims=True) > 0
+    policy = np.where(known, behaviour, 1.0 / cmdp.n_actions)
     while True:
         q_cost, q_reward = critics(cmdp, behaviour, policy, settings)
-        improved = improved_policy(q_reward, q_cost, cmdp.limit, settings.floor)
+        if settings.ties == "stay":
+            improved = improved_policy_in_place(policy, q_reward, q_cost, cmdp.limit, settings.floor)
+        else:
+            improved = improved_policy(q_reward, q_cost, cmdp.limit, settings.floor)
         yield Iterate(policy, q_cost, q_reward, improved)
         policy = (1 - settings.step) * policy + settings.step * improved
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ringfence.data.dataset import Dataset
-from ringfence.tabular.cmdp import Cmdp, Table, uniform_policy
+from ringfence.tabular.cmdp import Cmdp, Mask, Table, uniform_policy
 
 
 def embed_actions(indices: ArrayLike, n_actions: int) -> NDArray[np.float64]:
@@ -74,13 +74,29 @@ class CountedModel:
     cmdp: Cmdp
     behaviour: Table  # zero for pairs the log never holds, and in every pair of a state it never visits
     states: Table
+    counts: Table  # (states, actions, next states)
+
+    @property
+    def rows(self) -> Table:
+        """How often the log holds each pair."""
+        pairs: Table = self.counts.sum(2)
+        return pairs
+
+    @property
+    def known(self) -> Mask:
+        """Pairs whose cost and next state need no guess: logged ones, and those after the end of an episode."""
+        pairs: Mask = (self.rows > 0) | self.cmdp.terminal[:, None]
+        return pairs
 
 
-def counted_model(log: Dataset, n_actions: int, discount: float, limit: float) -> CountedModel:
+def counted_model(
+    log: Dataset, n_actions: int, discount: float, limit: float, worst_cost: float | None = None
+) -> CountedModel:
     """Maximum-likelihood transition, mean reward and mean cost of each logged pair; pi_beta of Section 3.1.
 
-    A pair the log never holds stays where it is for nothing: it is out of distribution anyway, and a state that the
-    log only ever arrives in is then worth 0, where a table of values starts. Terminal states likewise.
+    A pair the log never holds stays where it is, pays `worst_cost` (the largest logged cost, if not given) and earns the
+    least logged reward. So a state that the log arrives in but never acts in, as after a truncation, is not taken for
+    free. Only where the log says that an episode terminated does nothing more happen.
     """
     n_states = log.observations.shape[1]
     states, following = log.observations.argmax(1), log.next_observations.argmax(1)
@@ -88,23 +104,26 @@ def counted_model(log: Dataset, n_actions: int, discount: float, limit: float) -
     counts = np.zeros((n_states, n_actions, n_states))
     np.add.at(counts, (states, actions, following), 1.0)
     pairs = counts.sum(2)
+    visits = pairs.sum(1, keepdims=True)
     seen = pairs > 0
     divisor = np.where(seen, pairs, 1.0)
     stay = np.broadcast_to(np.eye(n_states)[:, None, :], counts.shape)
     reward, cost = np.zeros_like(pairs), np.zeros_like(pairs)
     np.add.at(reward, (states, actions), log.rewards)
     np.add.at(cost, (states, actions), log.costs)
+    over = (np.bincount(following[log.terminations], minlength=n_states)[:, None] > 0) & (visits == 0)
+    worst = float(log.costs.max()) if worst_cost is None else worst_cost
     start = np.bincount(states[_first_rows(log)], minlength=n_states).astype(np.float64)
     model = Cmdp(
         transition=np.where(seen[..., None], counts / divisor[..., None], stay),
-        reward=reward / divisor,
-        cost=cost / divisor,
+        reward=np.where(seen, reward / divisor, np.where(over, 0.0, float(log.rewards.min()))),
+        cost=np.where(seen, cost / divisor, np.where(over, 0.0, worst)),
         start=start / start.sum(),
         discount=discount,
         limit=limit,
     )
-    visits = pairs.sum(1, keepdims=True)
-    return CountedModel(model, pairs / np.where(visits > 0, visits, 1.0), visits[:, 0] / len(states))
+    behaviour = pairs / np.where(visits > 0, visits, 1.0)
+    return CountedModel(model, behaviour, visits[:, 0] / len(states), counts)
 
 
 def cloned_policy(model: CountedModel) -> Table:

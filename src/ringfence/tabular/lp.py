@@ -6,7 +6,9 @@
                 d >= 0, and d(s,a) = 0 outside the allowed pairs
 
 d is unnormalised (it sums to 1 / (1 - discount)), so objective and constraint are R(pi) and C(pi) themselves. The
-best policy is d(s,a) / sum_a d(s,a); one constraint makes it random in at most one state that it visits.
+best policy is d(s,a) / sum_a d(s,a); one constraint makes it random in at most one state that it visits. Where d is 0
+the program leaves the policy open and its duals are not unique, so there the policy is the best one for the signal
+reward - price * cost, found by policy iteration.
 """
 
 import itertools
@@ -17,6 +19,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from ringfence.tabular.cmdp import Cmdp, Mask, Table, deterministic_policy, expected_return, occupancy, state_values
+from ringfence.tabular.planning import best_values
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +31,7 @@ class LpSolution:
     expected_return: float
     expected_cost: float
     price: float  # how much return one more unit of limit would buy: the dual of the cost constraint
-    values: Table  # (states,), the duals of the flow constraints: V of reward - price * cost
+    values: Table  # (states,), the largest V of reward - price * cost on the allowed pairs
     least_cost: float
 
 
@@ -55,20 +58,24 @@ def optimal_policy(cmdp: Cmdp, allowed: Mask | None = None) -> LpSolution | None
     visits = np.zeros(cmdp.reward.shape)
     visits[mask] = np.maximum(result.x, 0.0)
     # SciPy's marginals are derivatives of the minimised objective, minus the return.
-    price, values = -float(result.ineqlin.marginals[0]), -np.asarray(result.eqlin.marginals)
+    price = max(-float(result.ineqlin.marginals[0]), 0.0)
+    values, elsewhere = best_values(cmdp, cmdp.reward - price * cmdp.cost, mask)
     return LpSolution(
-        policy=_policy_of(cmdp, visits, mask, price, values),
+        policy=_policy_of(visits, elsewhere),
         occupancy=visits,
         expected_return=-float(result.fun),
         expected_cost=float((visits * cmdp.cost).sum()),
-        price=max(price, 0.0),
+        price=price,
         values=values,
         least_cost=float(least.fun),
     )
 
 
 def least_cost(cmdp: Cmdp, allowed: Mask | None = None) -> float:
-    """The smallest C(pi) that any policy using only allowed pairs can reach; infinity where there is none."""
+    """The smallest C(pi) from the start that any policy using only allowed pairs can reach; infinity where there is none.
+
+    From each state on its own: `planning.least_costs`.
+    """
     mask = np.ones(cmdp.reward.shape, bool) if allowed is None else allowed
     result = _solve(cmdp, mask, objective=cmdp.cost, limited=False)
     return float("inf") if result is None else float(result.fun)
@@ -111,10 +118,8 @@ def _solve(cmdp: Cmdp, mask: Mask, objective: Table, limited: bool) -> Any:
     return result if result.status == 0 else None
 
 
-def _policy_of(cmdp: Cmdp, visits: Table, mask: Mask, price: float, values: Table) -> Table:
-    """Normalised visits; where a state is never visited, the action that is best at the optimal price."""
+def _policy_of(visits: Table, elsewhere: Table) -> Table:
+    """Normalised visits; the other policy where a state is never visited."""
     total = visits.sum(1, keepdims=True)
-    priced = cmdp.reward - price * cmdp.cost + cmdp.discount * cmdp.transition @ values
-    best = np.eye(cmdp.n_actions)[np.where(mask, priced, -np.inf).argmax(1)]
     visited = total > 1e-10
-    return np.where(visited, visits / np.where(visited, total, 1.0), best)
+    return np.where(visited, visits / np.where(visited, total, 1.0), elsewhere)
