@@ -72,11 +72,12 @@ def conduct(
     write_json(results / "experiment.json", {**described, "cells": [cell.id for cell in experiment.cells]})
     missing = [cell for cell in experiment.cells if cell.id not in store.finished()]
     speeds = measured_speeds(missing, finished_results(store, experiment), machine.threads_of_a_cell)
+    estimates = {cell.id: speeds.seconds(cell) for cell in missing}
     local = {cell.log_fingerprint: make_log(cell.log) for cell in missing}
     engine = machine.open()
     try:
-        logs = {key: str(path) if engine.shares_files else store.put_log(path) for key, path in local.items()}
-        with Display(experiment.name, speeds.seconds, engine.slots, progress) as display:
+        logs = {key: str(path) if engine.shares_files else store.put_log(path, key) for key, path in local.items()}
+        with Display(experiment.name, lambda cell: estimates.get(cell.id, 0.0), engine.slots, progress) as display:
 
             def watch(state: State) -> None:
                 display(state)

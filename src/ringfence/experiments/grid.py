@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,7 @@ class Cell:
     schedule: Schedule
     task: str | None = None
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         # How often metrics are logged and checkpoints written does not change what is learned.
         schedule = asdict(self.schedule)
@@ -101,7 +102,7 @@ class Cell:
         told = [FORMAT, self.log_fingerprint, self.variant.method, self.hyperparameters, self.limit, self.seed]
         return digest([*told, schedule, self.task])
 
-    @property
+    @cached_property
     def id(self) -> str:
         """A file name that a reader understands and that no other cell has."""
         words = (self.log.name, self.variant.label, f"limit{self.limit:g}", f"seed{self.seed}")

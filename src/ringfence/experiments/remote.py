@@ -28,6 +28,8 @@ RENEW = 30.0  # seconds between renewals, and between looks for a new checkpoint
 class RemoteStore:
     """See `ringfence.experiments.store.Store`."""
 
+    look_every = 30.0  # a request for each claimed cell
+
     def __init__(self, address: str, renew: float = RENEW, lease: float = LEASE):
         try:
             import fsspec
@@ -101,9 +103,9 @@ class RemoteStore:
     def steps_done(self, cell: str) -> int | None:
         return None  # to read a file of each running cell twice a second would be too much
 
-    def put_log(self, path: Path) -> str:
-        """Copied once; a name holds the log's fingerprint or, for a user's file, its size."""
-        name = f"logs/{path.stat().st_size}-{path.name}"
+    def put_log(self, path: Path, fingerprint: str) -> str:
+        """Copied once, under a name with its fingerprint."""
+        name = f"logs/{fingerprint}-{path.name}"
         if not self.files.exists(self._path(name)):
             self.files.makedirs(self._path("logs"), exist_ok=True)
             self.files.put_file(str(path), self._path(name))

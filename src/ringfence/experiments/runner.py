@@ -52,6 +52,7 @@ def run_experiment(
     jobs = {cell.id: Job(cell, logs[cell.log_fingerprint], store.address, owner) for cell in state.left}
     futures = {engine.submit(job): cell for cell, job in jobs.items()}
     attempts = dict.fromkeys(jobs, 1)
+    looked = 0.0
     later: dict[str, float] = {}  # cells that another process works on, and when to try them again
     try:
         while futures or later:
@@ -75,7 +76,9 @@ def run_experiment(
                     settle(state, store, cell, Outcome("done"))
                 else:
                     futures[engine.submit(jobs[cell])] = cell
-            look(state, store)
+            if time.monotonic() - looked >= store.look_every:
+                look(state, store)
+                looked = time.monotonic()
             watch(state)
     except KeyboardInterrupt:
         state.interrupted = True

@@ -27,6 +27,7 @@ class Store(Protocol):
     """What drivers and workers need of a store."""
 
     address: str
+    look_every: float  # seconds between looks at what runs
 
     def result(self, cell: str) -> Result | None:
         """The result of a finished cell, or None."""
@@ -54,7 +55,7 @@ class Store(Protocol):
     def steps_done(self, cell: str) -> int | None:
         """How far the cell's run is, for people; None if that is not known."""
 
-    def put_log(self, path: Path) -> str:
+    def put_log(self, path: Path, fingerprint: str) -> str:
         """Make a log visible to all workers; the address to fetch it from."""
 
     def fetch_log(self, address: str) -> Path:
@@ -73,6 +74,8 @@ def open_store(address: str | os.PathLike[str]) -> Store:
 
 class DirectoryStore:
     """A store in a directory: on this machine, or on a file system that all workers share and that has locks."""
+
+    look_every = 1.0
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path).absolute()
@@ -115,9 +118,9 @@ class DirectoryStore:
     def steps_done(self, cell: str) -> int | None:
         return last_step(self.path / "runs" / cell / "metrics.jsonl")
 
-    def put_log(self, path: Path) -> str:
-        """Copied once, under a name with its size: a driver's own files may be out of sight of other machines."""
-        copy = self.path / "logs" / f"{path.stat().st_size}-{path.name}"
+    def put_log(self, path: Path, fingerprint: str) -> str:
+        """Copied once, under a name with its fingerprint: a driver's own files may be out of sight of other machines."""
+        copy = self.path / "logs" / f"{fingerprint}-{path.name}"
         if not copy.exists():
             with atomic_write(copy) as temporary:
                 shutil.copyfile(path, temporary)

@@ -36,6 +36,7 @@ STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "svg.hashsalt": "ringfence",
+    "svg.fonttype": "none",  # text that can be searched
     "pdf.fonttype": 42,
 }
 

@@ -1,0 +1,65 @@
+"""What an experiment says while it runs, and how long it thinks it takes."""
+
+import time
+
+import pytest
+
+from ringfence.experiments.conduct import makespan
+from ringfence.experiments.display import Display, duration, time_left
+from ringfence.experiments.grid import Cell
+from ringfence.experiments.runner import State
+from ringfence.experiments.speed import Speeds, kind, measured_speeds
+from tests.experiments.test_grid import a_cell
+from tests.experiments.trivial import experiment
+
+
+def test_the_time_left_is_corrected_by_what_finished_cells_took():
+    cells = experiment("plain", seeds=range(4))
+    names = [cell.id for cell in cells.cells]
+    state = State(cells, done=set(names[:2]), seconds={names[0]: 20.0, names[1]: 20.0})
+    # estimated at 10 s each but took 20: the two left take 40 together, on two slots 20
+    assert time_left(state, lambda cell: 10.0, 2) == pytest.approx(20.0)
+    state.began[names[2]] = time.monotonic() - 15.0
+    assert time_left(state, lambda cell: 10.0, 2) == pytest.approx(12.5, abs=0.1)
+
+
+def test_the_makespan_gives_each_free_slot_the_next_cell():
+    assert makespan([4.0, 1.0, 1.0, 1.0], 2) == 4.0
+    assert makespan([1.0, 1.0, 1.0, 4.0], 2) == 5.0
+    assert makespan([1.0, 2.0], 1) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(40, "40 s"), (89, "89 s"), (720, "12 min"), (3570, "1 h 00 min"), (7500, "2 h 05 min")]
+)
+def test_durations_are_for_people(seconds, said):
+    assert duration(seconds) == said
+
+
+def test_lines_without_a_terminal_name_what_failed_once(capsys):
+    cells = experiment("plain", "other")
+    state = State(cells, failed={cells.cells[0].id: "a fault"}, done={cells.cells[1].id})
+    with Display("trivial", lambda cell: 1.0, 1) as display:
+        display(state)
+        display(state)
+    err = capsys.readouterr().err
+    assert err.count("failed: a fault") == 1
+    assert "1/2 cells done, 1 failed, all done" in err
+
+
+def test_a_cell_takes_as_long_as_finished_ones_of_its_kind():
+    cell, other = a_cell(), a_cell(seed=7)
+    assert kind(cell) == kind(other)
+    results = [{"cell": Cell.to_dict(other), "threads": 1, "seconds": s} for s in (50.0, 60.0, 1000.0)]
+    results.append({"cell": Cell.to_dict(other), "threads": 2, "seconds": 5.0})  # with other threads: says nothing
+    assert measured_speeds([cell], results, 1).seconds(cell) == 60.0
+
+
+def test_an_estimate_adds_stages_evaluations_and_test():
+    from ringfence.experiments import speed
+    from ringfence.experiments.grid import digest
+
+    cell = a_cell()
+    speeds = Speeds({digest(cell.hyperparameters): {"policy": 0.01}}, {"hopper-torque": 0.2}, {})
+    # 50,000 steps, ten evaluations of ten episodes, fifty of the test
+    assert speeds.seconds(cell) == pytest.approx(speed.START + 500.0 + 0.2 * (100 + 50))

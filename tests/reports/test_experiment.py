@@ -1,0 +1,145 @@
+"""Tables and figures of an experiment, from result files alone."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from ringfence.errors import UnreadableFile
+from ringfence.reports.experiment import write_report
+from ringfence.reports.figures import COLOURS, apart, colour_of
+from ringfence.reports.results import gather
+from ringfence.reports.tables import aggregate_table, comma_separated, latex, markdown, results_table
+
+
+def result(label, seed, limit=30.0, returns=(1000.0, 1200.0), costs=(28.0, 32.0), log="hopper-torque", tested=True):
+    """Two test episodes of 1000 and 500 steps and two evaluations on the way."""
+    test = {"return": returns, "discounted_cost": costs, "episode_cost": [300.0, 100.0], "length": [1000, 500]}
+    rows = [{"step": 10 * n, "return": 100.0 * n + seed, "discounted_cost": 20.0 + n} for n in (1, 2)]
+    cell = {
+        "log": {"source": log},
+        "variant": {"label": label},
+        "limit": limit,
+        "seed": seed,
+        "schedule": {"steps": 20},
+        "hyperparameters": {"discount": 0.99},
+    }
+    metrics = [{"qc_start": 10.0 + seed, "qr_start": 5.0}]
+    return {"cell": cell, "test": test if tested else None, "evaluations": rows if tested else [], "metrics": metrics}
+
+
+def behaviour(value, cost):
+    row = {"return": value, "discounted_cost": cost, "episode_cost": 10 * cost, "step_cost": cost / 100}
+    return {"noise-free": row, "sampled": row}
+
+
+REFERENCE = {
+    "behaviours": {"safe": behaviour(1000.0, 20.0), "unsafe": behaviour(3000.0, 40.0)},
+    "log": {"least_return": 0.0, "most_return": 4000.0, "horizon": 1000},
+}
+
+
+def folder(path, results, references=True):
+    names = [f"cell{n}" for n in range(len(results))]
+    (path / "cells").mkdir(parents=True)
+    (path / "experiment.json").write_text(json.dumps({"name": "figure1", "cells": [*names, "not yet there"]}))
+    for name, content in zip(names, results, strict=True):
+        (path / "cells" / f"{name}.json").write_text(json.dumps(content))
+    if references:
+        logs = {content["cell"]["log"]["source"] for content in results}
+        (path / "references.json").write_text(json.dumps(dict.fromkeys(logs, REFERENCE)))
+    return path
+
+
+def column(rows, name):
+    return [row[rows[0].index(name)] for row in rows[1:]]
+
+
+def test_a_row_has_the_last_iterate_over_seeds(tmp_path):
+    two = [result("cpq", 0), result("cpq", 1, returns=[2000.0, 2200.0], costs=[26.0, 26.0])]
+    rows = results_table(gather(folder(tmp_path, two)))
+    assert column(rows, "return") == ["1600 [1100, 2100]"]  # seeds 1100 and 2100: the extremes of a bootstrap of two
+    assert column(rows, "discounted cost") == ["28.0 [26.0, 30.0]"]
+    assert column(rows, "episodes over limit") == ["25%"]  # one of four
+    assert column(rows, "seeds over limit") == ["0 of 2"]  # 30 and 26 against 30
+    assert column(rows, "cost per step")[0].startswith("0.267")  # 400 over 1500 steps
+    assert column(rows, "normalised return") == ["0.30"]  # (1600 - 1000) / 2000
+    assert column(rows, "cost / limit") == ["0.93"]  # 28 / 30
+    assert column(rows, "DSRL return") == ["0.40"]  # 1600 / 4000
+    assert column(rows, "DSRL cost") == ["0.67"]  # 200 a mean episode, of 300 in 1000 steps
+
+
+def test_the_aggregate_has_interquartile_means_over_tasks_and_seeds_and_compares_with_bc_safe(tmp_path):
+    results = [
+        result(label, seed, returns=[value, value], log=log)
+        for log in ("hopper-torque", "walker2d-torque")
+        for seed in (0, 1)
+        for label, value in (("cpq", 2000.0 + 100 * seed), ("bc-safe", 1000.0))
+    ]
+    rows = aggregate_table(gather(folder(tmp_path, results)))
+    assert column(rows, "method") == ["cpq", "bc-safe"]
+    assert column(rows, "IQM normalised return")[0].startswith("0.53")  # 0.5, 0.5, 0.55, 0.55: the middle two, rounded
+    assert column(rows, "P(return > bc-safe)") == ["1.00 [1.00, 1.00]", "-"]
+
+
+def test_without_a_simulator_the_table_says_what_the_critics_expect(tmp_path):
+    two = [result("cpq", seed, tested=False, limit=10.5) for seed in (0, 1)]
+    rows = results_table(gather(folder(tmp_path, two, references=False)))
+    assert column(rows, "expected cost") == ["10.50 [10.00, 11.00]"]
+    assert column(rows, "seeds over limit") == ["1 of 2"]
+    files = write_report(tmp_path)
+    assert {file.suffix for file in files} == {".md", ".csv", ".tex"}
+
+
+@pytest.mark.parametrize("limits", [(30.0,), (20.0, 30.0)])
+def test_figures_are_written_as_vectors_and_pixels_and_come_out_the_same_again(tmp_path, limits):
+    results = [result(m, s, limit) for limit in limits for s in (0, 1) for m in ("cpq", "cpq-paper", "my own")]
+    folder(tmp_path, results)
+    figures = [file for file in write_report(tmp_path) if file.stem == "figure"]
+    assert {file.suffix for file in figures} == {".pdf", ".svg", ".png"}
+    before = {file: file.read_bytes() for file in figures}
+    svg = (tmp_path / "figure.svg").read_text()
+    assert all(f">{name}<" in svg for name in ("CPQ as printed", "CPQ (our default)", "my own"))
+    write_report(tmp_path)
+    assert {file: file.read_bytes() for file in figures} == before
+
+
+def test_a_curve_is_mean_and_standard_deviation_at_steps_that_all_seeds_have(tmp_path):
+    short = result("cpq", 4)
+    short["evaluations"] = short["evaluations"][:1]
+    (group,) = gather(folder(tmp_path, [result("cpq", 0), short])).groups
+    steps, mean, std = group.curve("return")
+    assert steps.tolist() == [10]
+    assert (mean[0], std[0]) == (102.0, 2.0)  # 100 and 104
+
+
+def test_labels_that_would_overlap_are_moved_apart_and_keep_their_order():
+    placed = apart([0.5, 0.52, 0.1, 0.51], 0.1)
+    assert np.argsort(placed).tolist() == [2, 0, 3, 1]
+    assert np.diff(np.sort(placed)).min() >= 0.1 - 1e-12
+    assert placed[2] == pytest.approx(0.1)
+    assert np.mean([placed[0], placed[1], placed[3]]) == pytest.approx(0.51)
+
+
+def test_methods_of_ones_own_get_colours_that_are_free(tmp_path):
+    gathered = gather(folder(tmp_path, [result(m, 0) for m in ("cpq", "mine", "other")]))
+    colours = [colour_of(gathered, label) for label in gathered.labels]
+    assert colours[0] == COLOURS["cpq"]
+    assert len(set(colours)) == 3
+
+
+def test_formats_escape_what_they_must():
+    rows = [["a_b", "c"], ["5%", "x|y, z"]]
+    assert markdown(rows).splitlines() == ["| a_b | c |", "|---|---|", r"| 5% | x\|y, z |"]
+    assert list(csv.reader(comma_separated(rows).splitlines())) == rows
+    assert r"a\_b & c \\" in latex(rows)
+    assert r"5\% & x|y, z \\" in latex(rows)
+
+
+def test_a_folder_without_results_is_named(tmp_path):
+    with pytest.raises(UnreadableFile, match="no results"):
+        gather(tmp_path)
+    folder(tmp_path, [])
+    with pytest.raises(UnreadableFile, match="yet"):
+        gather(tmp_path)
