@@ -74,7 +74,9 @@ def write_foreign(log: dict[str, Any], path: Path) -> Path:
     elif path.suffix == ".npz":
         np.savez(path, **{DSRL_KEYS.get(name, name): values for name, values in log.items()})
     elif path.suffix == ".parquet":
-        pq.write_table(pa.table({name: pa.array(values) for name, values in table_columns(log).items()}), path)
+        pq.write_table(
+            pa.table({name: pa.array(np.asarray(values)) for name, values in table_columns(log).items()}), path
+        )
     else:
         table = table_columns(log)
         with path.open("w", newline="") as file:

@@ -21,7 +21,7 @@ BAD_ARRAYS = {
         r"'observations' \(dimension 1\) .* 17",
     ),
     "infinity": (with_value("rewards", 3, np.inf), errors.NonFiniteValue, r"'rewards' is inf in row 3"),
-    "too large": (with_value("costs", 8, 1e300), errors.NonFiniteValue, r"'costs' .* row 8, too large for float32"),
+    "too large": (with_value("costs", 8, 1e300), errors.NonFiniteValue, r"'costs' .* row 8, too large to compute"),
     "NaN flag": (with_value("terminations", 5, np.nan), errors.NonFiniteValue, r"'terminations' is nan in row 5"),
     "odd flag": (with_value("truncations", 5, 2), errors.WrongShape, r"'truncations' is 2.0 in row 5"),
     "negative cost": (with_value("costs", 11, -0.5), errors.NegativeCost, r"'costs' is -0.5 in row 11"),
@@ -64,6 +64,24 @@ def test_bad_arrays_are_refused_with_column_and_row(case):
     arrays, error, message = BAD_ARRAYS[case]
     with pytest.raises(error, match=message):
         Dataset.from_arrays(**arrays)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [3.4e38, -3.4e38, 1.1e37])
+def test_numbers_whose_differences_leave_float32_are_refused(value):
+    with pytest.raises(errors.NonFiniteValue, match=r"'actions' \(dimension 0\).* too large to compute with"):
+        Dataset.from_arrays(**columns() | {"actions": np.full((40, 2), value)})
+    with pytest.raises(errors.InvalidSetting, match="finite numbers of at most"):
+        Dataset.from_arrays(**columns(), action_low=-abs(value), action_high=1)
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_largest_numbers_that_are_accepted_can_be_scaled():
+    log = columns() | {"actions": np.full((40, 2), 1e37)}
+    log["observations"] = np.where(np.arange(40)[:, None] == 3, -1e37, np.full((40, 3), 1e37))
+    dataset = Dataset.from_arrays(**log)
+    assert np.isfinite(dataset.action_high - dataset.action_low).all()
+    assert np.isfinite(dataset.normaliser(dataset.observations)).all()
 
 
 def test_a_late_offence_is_found_in_its_row(tmp_path):
@@ -145,7 +163,7 @@ def test_paths_that_are_no_logs_get_one_clear_line(tmp_path):
         ".": "not a Minari dataset",
         "notes.txt": "does not read",
         "binary.csv": "cannot be read as CSV",
-        "pickled.npz": "allow_pickle=False",
+        "pickled.npz": "pickled",
         "array.npz": "cannot be read as a NumPy archive",
         "foreign.h5": "cannot be read as HDF5",
         "foreign.hdf5": "cannot be read as HDF5",

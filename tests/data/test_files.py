@@ -86,12 +86,18 @@ def test_an_episode_column_replaces_the_truncation_flag(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", ALL_FORMATS)
-def test_a_misspelt_optional_column_is_noted(tmp_path, suffix):
+def test_a_column_that_is_not_used_is_noted(tmp_path, suffix):
+    log = columns() | {"pressure": np.arange(40)}
+    assert "not used: pressure" in load_file(write_foreign(log, tmp_path / f"log{suffix}")).notes
+
+
+@pytest.mark.parametrize("suffix", ALL_FORMATS)
+def test_a_misspelt_optional_column_is_refused_because_leaving_it_out_would_change_the_log(tmp_path, suffix):
     log = columns()
-    log["terminatoins"] = log.pop("terminations")
-    dataset = load_file(write_foreign(log, tmp_path / f"log{suffix}"))
-    assert "not used: terminatoins" in dataset.notes
-    assert "no column says where episodes terminated: every end counts as truncated" in dataset.notes
+    misspelt = "terminatde" if suffix in (".csv", ".parquet") else "terminatoins"
+    log[misspelt] = log.pop("terminations")
+    with pytest.raises(MissingColumns, match=f"has '{misspelt}' but no 'termina.*': is it the terminations"):
+        load_file(write_foreign(log, tmp_path / f"log{suffix}"))
 
 
 def test_float64_files_give_the_same_log_as_float32_files(tmp_path):

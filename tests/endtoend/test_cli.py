@@ -86,7 +86,8 @@ def test_train_repeats_the_notes_of_inspect_and_its_run_reads_the_log_again_in_t
     reading = ["--csv-decimal", ",", "--action-low", "0", "--action-high", "2"]
     reading += ["--columns", "obs=T", "actions=u", "reward=profit", "cost=hot", "episode=batch"]
     run = tmp_path / "run"
-    words = ["train", str(tmp_path / "plant.csv"), "--limit", "7", "--out", str(run), *FEW, *reading, *SMALL]
+    small = ["--method", "bc", "--set", "hidden=[8]", "batch_size=16"]
+    words = ["train", str(tmp_path / "plant.csv"), "--limit", "7", "--out", str(run), *FEW, *reading, *small]
     assert main(words) == 0
     err = capsys.readouterr().err
     assert "note: columns are divided by ';'" in err

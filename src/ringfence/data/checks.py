@@ -21,9 +21,11 @@ from ringfence.errors import (
 )
 
 Labels = Mapping[str, Sequence[str]]
-"""What the person's file calls a column: one name for the whole, or one name for each dimension."""
+"""What the user's file calls a column: one name for the whole, or one name for each dimension."""
 
 BLOCK_ROWS = 65_536
+# Differences and sums of a few numbers of this size are still float32, and nothing measured comes near.
+LARGEST = 1e37
 # Logs are often written in float32 after the controller clipped in float64: this much overshoot is rounding.
 BOUND_TOLERANCE = 1e-5
 
@@ -66,7 +68,10 @@ def flags(column: str, values: ArrayLike, labels: Labels) -> NDArray[np.bool_]:
     """Yes or no per row, given as booleans or as the numbers 0 and 1."""
     array = _one_per_row(column, _as_numbers(column, values, labels), labels)
     if array.dtype == np.bool_:
-        return array
+        stored = np.ascontiguousarray(array).view(np.uint8)
+        if stored.max(initial=0) <= 1:
+            return array
+        array = stored  # a damaged file can hold booleans that are neither
     # As numbers first: NaN would otherwise become True.
     unclear = _first_row((array != 0) & (array != 1))
     if unclear is not None:
@@ -93,7 +98,10 @@ def per_row(column: str, values: ArrayLike, labels: Labels) -> NDArray[Any]:
     missing = _first_row(absent)
     if missing is not None:
         raise NonFiniteValue(f"{column_label(column, labels)} has no value in row {missing}; fill it in")
-    return array.astype(np.str_) if array.dtype.kind == "O" else array
+    if array.dtype.kind == "O":
+        # As objects: text of one fixed width needs as much room for each as the longest.
+        array = np.array([str(value) for value in array], dtype=object)
+    return array
 
 
 def equal_lengths(arrays: Mapping[str, NDArray[Any]], labels: Labels) -> int:
@@ -124,14 +132,15 @@ def costs_not_negative(costs: NDArray[np.float32], labels: Labels) -> None:
 def given_bounds(name: str, bound: ArrayLike, dimensions: int) -> NDArray[np.float32]:
     """A stated action bound, one finite number per action dimension (a single number serves all)."""
     try:
-        array = np.asarray(bound, dtype=np.float32).reshape(-1)
+        with np.errstate(over="ignore"):  # becomes infinity, reported below
+            array = np.asarray(bound, dtype=np.float32).reshape(-1)
         array = np.broadcast_to(array, (dimensions,)).copy()
     except (TypeError, ValueError):
         raise InvalidSetting(
             f"{name} is {bound!r}; needed: one number, or one per action dimension ({dimensions})"
         ) from None
-    if not np.isfinite(array).all():
-        raise InvalidSetting(f"{name} is {array.tolist()}; bounds must be finite numbers")
+    if not (np.abs(array) <= LARGEST).all():
+        raise InvalidSetting(f"{name} is {array.tolist()}; bounds must be finite numbers of at most {LARGEST:g}")
     return array
 
 
@@ -190,12 +199,12 @@ def _finite_float32(column: str, array: NDArray[Any], labels: Labels) -> NDArray
     with np.errstate(over="ignore"):  # too large for float32 becomes infinity, reported just below
         numbers = np.ascontiguousarray(array, dtype=np.float32)
     for block in blocks(len(numbers)):
-        finite = np.isfinite(numbers[block])
+        finite = np.abs(numbers[block]) <= LARGEST
         if finite.all():
             continue
         row, *dimension = (int(index) for index in np.argwhere(~finite)[0])
         value = array[(block.start + row, *dimension)]
-        reason = "too large for float32" if np.isfinite(value) else "not a finite number"
+        reason = f"too large to compute with (most: {LARGEST:g})" if np.isfinite(value) else "not a finite number"
         raise NonFiniteValue(
             f"{column_label(column, labels, *dimension)} is {value} in row {block.start + row}, {reason}; "
             "remove its episode or repair the value"

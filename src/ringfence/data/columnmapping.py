@@ -107,6 +107,24 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
     return f"; did you mean '{lower[close[0]]}'?" if close else ""
 
 
+def is_near_miss(word: str, known: str) -> bool:
+    """Whether one letter of a short word, or two of a long one, would have to be changed, added, left out or exchanged.
+
+    >>> is_near_miss("terminatde", "terminated"), is_near_miss("sou9ce", "source"), is_near_miss("resource", "source")
+    (True, True, False)
+    """
+    rows = [list(range(len(known) + 1))]
+    for i, letter in enumerate(word, 1):
+        row = [i]
+        for j, other in enumerate(known, 1):
+            cheapest = min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (letter != other))
+            if i > 1 and j > 1 and word[i - 2 : i] == known[j - 1] + known[j - 2]:
+                cheapest = min(cheapest, rows[-2][j - 2] + 1)
+            row.append(cheapest)
+        rows.append(row)
+    return rows[-1][-1] <= (1 if len(known) < 8 else 2)
+
+
 def _our_name(word: str) -> str:
     known = [item.name for item in fields(ColumnMapping)]
     ours = ALIASES.get(word, word)

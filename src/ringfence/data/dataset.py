@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ringfence.data import checks, names, prepare
-from ringfence.data.episodes import discounted_sum_to_go, episode_bounds, truncations_from_episode_column
+from ringfence.data.episodes import discounted_sum_to_go, episode_bounds
 from ringfence.data.normaliser import Normaliser
 from ringfence.data.prepare import CostFunction
 from ringfence.data.rawlog import columns_digest
@@ -111,9 +111,7 @@ class Dataset:
             if episode is None:
                 found.append("no column says where episodes were truncated: every end counts as terminated")
         if episode is not None:
-            columns["truncations"] = truncations_from_episode_column(
-                columns.pop("episode"), columns["terminations"], columns["truncations"]
-            )
+            columns["truncations"] = prepare.truncations_by_episode(columns, columns.pop("episode"), labels)
         if not (columns["terminations"].any() or columns["truncations"].any()):
             raise NoEpisodeEnds(
                 f"no row of {checks.column_label('terminations', labels)} or "

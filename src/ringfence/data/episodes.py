@@ -80,9 +80,22 @@ def discounted_sum_to_go(
 def truncations_from_episode_column(
     episode: NDArray[Any], terminations: NDArray[np.bool_], truncations: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """An episode ends where its name changes; an end that is not terminated is truncated."""
+    """An episode ends where its id changes; an end that is not terminated is truncated."""
     is_last = np.append(episode[1:] != episode[:-1], True)
     return truncations | (is_last & ~terminations)
+
+
+def row_of_interleaved_episode(episode: NDArray[Any], is_end: NDArray[np.bool_]) -> int | None:
+    """The first row in which an id comes back though its episode was left without an end: rows of several episodes
+    are mixed. An id that is used again after its episode ended is a new episode."""
+    firsts = np.flatnonzero(np.append(True, episode[1:] != episode[:-1]))
+    lasts = np.append(firsts[1:], len(episode)) - 1
+    # Stretches of one id side by side, in the order of the log.
+    codes = np.unique(episode[firsts], return_inverse=True)[1]
+    order = np.argsort(codes, kind="stable")
+    comes_back = codes[order][1:] == codes[order][:-1]
+    mixed = firsts[order[1:][comes_back & ~is_end[lasts[order[:-1]]]]]
+    return int(mixed.min()) if len(mixed) else None
 
 
 def rows_with_known_successor(

@@ -1,14 +1,18 @@
 """Minari datasets: a directory of episodes, with the cost of each step in `infos["cost"]`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 
+from ringfence.data.hdf5layout import own_dataset, require_sound, require_whole
 from ringfence.data.rawlog import RawLog, reading
-from ringfence.errors import MissingExtra, UnreadableFile, WrongShape
+from ringfence.errors import MissingExtra, UnequalLengths, UnreadableFile, WrongShape
 
 LABELS = {"costs": ("infos['cost']",)}
+STORED = ("observations", "actions", "rewards", "terminations", "truncations", "cost")
 
 
 def is_minari_directory(path: Path) -> bool:
@@ -40,6 +44,8 @@ def read_minari(path: Path) -> RawLog:
         # Without stored spaces Minari would import and start whatever environment the file names: data must not run.
         if not all(isinstance(metadata.get(f"{kind}_space"), str) for kind in ("observation", "action")):
             raise UnreadableFile(f"{path} does not describe its observation and action space")
+        for file in sorted(directory.glob("*.hdf5")) if directory else ():
+            _require_sound_hdf5(file)
         storage = MinariStorage.read(directory)
         space = storage.action_space
         if not (isinstance(storage.observation_space, Box) and isinstance(space, Box)):
@@ -49,6 +55,9 @@ def read_minari(path: Path) -> RawLog:
         ]
         if not episodes:
             raise UnreadableFile(f"{path} holds no episodes")
+        steps = sum(len(episode["rewards"]) for episode in episodes)
+        if steps != storage.total_steps:
+            raise UnreadableFile(f"{path} declares {storage.total_steps} steps but holds {steps}; it is damaged")
         # A column that only some episodes have would be shorter than the others; it counts as missing.
         shared = set.intersection(*(set(episode) for episode in episodes))
         columns = {name: np.concatenate([episode[name] for episode in episodes]) for name in sorted(shared)}
@@ -64,6 +73,11 @@ def _episode(number: int, item: dict[str, Any]) -> dict[str, Any]:
     """One episode's rows. It holds one observation more than steps: the state after the last step."""
     steps = len(item["rewards"])
     observations = np.asarray(item["observations"], np.float32)
+    lengths = {name: len(item[name]) for name in ("actions", "terminations", "truncations")}
+    lengths["observations"] = len(observations) - 1
+    for name, length in lengths.items():
+        if length != steps:
+            raise UnequalLengths(f"episode {number} has {steps} rewards but {length} {name}; each step needs both")
     rows = {
         "observations": observations[:-1],
         "next_observations": observations[1:],
@@ -75,8 +89,26 @@ def _episode(number: int, item: dict[str, Any]) -> dict[str, Any]:
     }
     cost = (item.get("infos") or {}).get("cost")
     if cost is not None:
+        if len(cost) not in (steps, steps + 1):
+            raise UnequalLengths(f"episode {number} has {steps} rewards but {len(cost)} costs; each step needs both")
         rows["costs"] = np.asarray(cost)[-steps:]  # the first entry, if there is one more, belongs to the reset
     return rows
+
+
+def _require_sound_hdf5(path: Path) -> None:
+    """Minari reads whatever its file links to, and 0 where nothing was written."""
+    with h5py.File(path, "r") as file:
+        size = path.stat().st_size
+        require_whole(path, size)
+        require_sound([item for item in _datasets(file) if item.name.rsplit("/", 1)[-1] in STORED], size)
+
+
+def _datasets(group: h5py.Group) -> Iterator[h5py.Dataset]:
+    for name in group:
+        if isinstance(group.get(name, getlink=True), h5py.HardLink) and isinstance(group[name], h5py.Group):
+            yield from _datasets(group[name])
+        else:
+            yield own_dataset(group, name)
 
 
 def _data_directory(path: Path) -> Path | None:

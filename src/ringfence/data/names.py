@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ringfence.errors import WrongShape
@@ -61,6 +62,16 @@ def texts(what: str, values: Any) -> tuple[str, ...]:
 def clean(text: str) -> str:
     """Text that can be printed and written in UTF-8: what cannot is shown by its number."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def name_of(value: Any) -> str:
+    """An id in words; a whole number without a decimal point.
+
+    >>> [name_of(value) for value in (3, 3.0, 1.5, "öl")]
+    ['3', '3', '1.5', 'öl']
+    """
+    plain = value.item() if isinstance(value, np.generic) else value
+    return str(int(plain)) if isinstance(plain, float) and plain.is_integer() else str(plain)
 
 
 def labels(

@@ -8,17 +8,38 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ringfence.data import checks
-from ringfence.data.episodes import rows_with_known_successor
+from ringfence.data.episodes import (
+    row_of_interleaved_episode,
+    rows_with_known_successor,
+    truncations_from_episode_column,
+)
+from ringfence.data.names import clean, name_of, texts
 from ringfence.errors import EmptyData, InvalidSetting, MissingColumns, WrongShape
 
 CostFunction = Callable[[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]], ArrayLike]
 """costs of shape (rows,) from observations, actions and next observations."""
+
+MOST_SOURCES = 1_000  # a column of more different values says something else
 
 
 def require_given(**columns: object) -> None:
     missing = [column for column, values in columns.items() if values is None]
     if missing:
         raise MissingColumns(f"the log lacks {', '.join(missing)}; every step needs all of them")
+
+
+def truncations_by_episode(
+    columns: Mapping[str, NDArray[Any]], episode: NDArray[Any], labels: checks.Labels
+) -> NDArray[np.bool_]:
+    """The truncations, with those that the episode column adds. Rows of several episodes must not be mixed."""
+    terminations, truncations = columns["terminations"], columns["truncations"]
+    row = row_of_interleaved_episode(episode, terminations | truncations)
+    if row is not None:
+        raise WrongShape(
+            f"{checks.column_label('episode', labels)} comes back to {name_of(episode[row])!r} in row {row}, after rows of "
+            "other episodes: sort the rows by episode and time, or give each episode an id of its own"
+        )
+    return truncations_from_episode_column(episode, terminations, truncations)
 
 
 def derive_next_observations(columns: dict[str, NDArray[Any]]) -> list[str]:
@@ -77,20 +98,26 @@ def source_codes(
     source: NDArray[Any], names: Sequence[str], labels: checks.Labels
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     """Each row's behaviour as an index of the names; without names, the values themselves are the names."""
-    if not names:
-        values, codes = np.unique(source, return_inverse=True)
-        whole = values.dtype.kind == "f" and (values == np.floor(values)).all()
-        return codes.astype(np.int32), tuple(str(value) for value in (values.astype(int) if whole else values))
-    found: NDArray[np.int32] = np.full(len(source), -1, np.int32)
-    for code, name in enumerate(names):
-        found[source == (name if source.dtype.kind == "U" else code)] = code
+    given = texts("source_names", names if isinstance(names, (str, list)) else list(names))
+    if len(set(given)) < len(given):
+        raise WrongShape(f"source_names has a name twice: {', '.join(given)}")
+    values, codes = np.unique(source, return_inverse=True)
+    if max(len(values), len(given)) > MOST_SOURCES:
+        raise WrongShape(
+            f"{checks.column_label('source', labels)} has {len(values)} different values; it says which controller wrote "
+            f"a row, and ringfence tells up to {MOST_SOURCES} apart"
+        )
+    if not given:
+        return codes.astype(np.int32), tuple(clean(name_of(value)) for value in values)
+    known = {name if source.dtype.kind in "UO" else code: code for code, name in enumerate(given)}
+    found = np.array([known.get(value, -1) for value in values.tolist()], np.int32)[codes]
     if (found < 0).any():
         row = int(np.argmax(found < 0))
         raise WrongShape(
             f"{checks.column_label('source', labels)} is {source[row]} in row {row}, which is none of the "
-            f"{len(names)} named behaviours ({', '.join(names)})"
+            f"{len(given)} named behaviours ({', '.join(given)})"
         )
-    return found, tuple(names)
+    return found, given
 
 
 def unfinished_note(is_end: NDArray[np.bool_]) -> list[str]:
@@ -103,7 +130,7 @@ def unfinished_note(is_end: NDArray[np.bool_]) -> list[str]:
 
 def plain_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        plain: dict[str, Any] = json.loads(json.dumps(dict(metadata)))
+        plain: dict[str, Any] = json.loads(json.dumps(dict(metadata), allow_nan=False))
     except (TypeError, ValueError) as error:
         raise InvalidSetting(f"metadata must be made of JSON values: {error}") from None
     return plain

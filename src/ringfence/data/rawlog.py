@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringfence.data.checks import BLOCK_ROWS
-from ringfence.errors import RingfenceError, UnreadableFile
+from ringfence.errors import DataError, RingfenceError, UnreadableFile
 
 ENTRY = "ringfence"
 """Where a file that ringfence wrote keeps what does not fit into columns: JSON with `header` and `checksum`."""
@@ -55,6 +55,10 @@ def pack_entry(log: RawLog) -> bytes:
 
 def unpack_entry(entry: bytes) -> tuple[dict[str, Any], str]:
     saved = json.loads(entry)
+    if not (
+        isinstance(saved, dict) and isinstance(saved.get("header"), dict) and isinstance(saved.get("checksum"), str)
+    ):
+        raise UnreadableFile(f"the '{ENTRY}' entry is not what ringfence writes; the file is damaged")
     return saved["header"], saved["checksum"]
 
 
@@ -74,6 +78,10 @@ def reading(path: Path, what: str) -> Iterator[None]:
     """
     try:
         yield
+    except DataError as error:
+        if path.name in str(error):
+            raise
+        raise type(error)(f"{path}: {error}") from error
     except RingfenceError:
         raise
     except Exception as error:

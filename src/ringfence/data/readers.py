@@ -6,19 +6,25 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from ringfence.data.arrayfiles import KEYS, PLAIN_HEADER, read_hdf5, read_npz
-from ringfence.data.columnmapping import ColumnMapping
+from ringfence.data.arrayfiles import KEYS, PLAIN_HEADER
+from ringfence.data.columnmapping import ColumnMapping, is_near_miss
+from ringfence.data.csvfiles import CsvStyle, read_csv
 from ringfence.data.dataset import Dataset
+from ringfence.data.hdf5files import read_hdf5
+from ringfence.data.header import checked_header
 from ringfence.data.minarifiles import is_minari_directory, minari_directory, read_minari
+from ringfence.data.names import clean
+from ringfence.data.npzfiles import read_npz
+from ringfence.data.parquetfiles import read_parquet
 from ringfence.data.prepare import CostFunction
 from ringfence.data.rawlog import ENTRY, RawLog, verify
-from ringfence.data.tables import CsvStyle, read_csv, read_parquet
 from ringfence.errors import InvalidSetting, MissingColumns, UnreadableFile
 
 ARRAY_READERS = {".h5": read_hdf5, ".hdf5": read_hdf5, ".npz": read_npz}
 TABLES = (".parquet", ".csv")
 MINARI_SCHEME = "minari:"
 REQUIRED = ("observations", "actions", "rewards", "costs")
+OPTIONAL = ("terminations", "truncations", "episode", "source")
 
 
 def load_file(
@@ -39,27 +45,37 @@ def load_file(
     leaves no doubt) and as the decimal point.
     """
     mapping = columns if isinstance(columns, ColumnMapping) or columns is None else ColumnMapping.of(columns)
-    log, where = _read(path, mapping, CsvStyle(csv_delimiter, csv_decimal))
-    verify(log, where)
+    try:
+        log, where = _read(path, mapping, CsvStyle(csv_delimiter, csv_decimal))
+        verify(log, where)
+        notes = _unused(log, where, mapping or ColumnMapping())
+        return _dataset(log, where, notes, cost, action_low, action_high)
+    except MemoryError:
+        raise UnreadableFile(f"{path} needs more memory than this machine gives; read a part of it") from None
+
+
+def _dataset(
+    log: RawLog, where: Path, notes: list[str], cost: CostFunction | None, low: ArrayLike | None, high: ArrayLike | None
+) -> Dataset:
     arrays: dict[str, Any] = dict(log.columns)
     if cost is not None:
         arrays["costs"] = cost
     missing = [column for column in REQUIRED if column not in arrays]
     if missing:
         raise MissingColumns(_what_is_missing(where, missing, log))
-    header = log.header
-    if action_low is None and action_high is None:
-        action_low, action_high = header.get("action_low"), header.get("action_high")
+    header = checked_header(log.header, where)
+    if low is None and high is None:
+        low, high = header.get("action_low"), header.get("action_high")
     return Dataset.from_arrays(
         **arrays,
         source_names=header.get("source_names") or (),
-        action_low=action_low,
-        action_high=action_high,
+        action_low=low,
+        action_high=high,
         observation_names=header.get("observation_names"),
         action_names=header.get("action_names"),
         units=header.get("units"),
-        name=str(header.get("name") or where.stem),
-        notes=(*(header.get("notes") or ()), *_unused(log)),
+        name=clean(header.get("name") or where.stem),
+        notes=(*header.get("notes", ()), *notes),
         metadata=header.get("metadata"),
         labels=log.labels,
     )
@@ -92,11 +108,27 @@ def _read(path: str | Path, columns: ColumnMapping | None, style: CsvStyle) -> t
     return ARRAY_READERS[suffix](path), path
 
 
-def _unused(log: RawLog) -> list[str]:
-    """A misspelt optional column would otherwise be left out without a word."""
+def _unused(log: RawLog, path: Path, mapping: ColumnMapping) -> list[str]:
+    """Columns that are left out are noted; one that looks like a misspelt column of ours is refused."""
     used = {name for names in log.labels.values() for name in names} | {ENTRY, *PLAIN_HEADER}
     unused = [name for name in log.present if name not in used]
-    return [f"not used: {', '.join(unused)}"] if unused else []
+    wanted = {column: names for column, names in _standard_names(path).items() if getattr(mapping, column)}
+    absent = {column: names for column, names in wanted.items() if column not in log.labels}
+    for column, names in absent.items():
+        for name in unused:
+            if any(is_near_miss(name.lower(), known) for known in names):
+                raise MissingColumns(
+                    f"{path} has '{name}' but no '{names[0]}': is it the {column}? Then rename it; otherwise give it a "
+                    f"name that is less like it, or say that there is none (--columns {column}=)"
+                )
+    return [f"not used: {', '.join(clean(name) for name in unused)}"] if unused else []
+
+
+def _standard_names(path: Path) -> dict[str, tuple[str, ...]]:
+    """What each column that may be absent is called in a file of this kind."""
+    if path.suffix.lower() in TABLES:
+        return {column: (getattr(ColumnMapping, column),) for column in OPTIONAL}
+    return {column: KEYS[column] for column in OPTIONAL}
 
 
 def _what_is_missing(path: Path, missing: list[str], log: RawLog) -> str:

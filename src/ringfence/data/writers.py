@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from ringfence.data.arrayfiles import write_hdf5, write_npz
 from ringfence.data.dataset import ROW_COLUMNS, Dataset
+from ringfence.data.hdf5files import write_hdf5
+from ringfence.data.npzfiles import write_npz
+from ringfence.data.parquetfiles import write_parquet
 from ringfence.data.rawlog import RawLog
-from ringfence.data.tables import write_parquet
 from ringfence.errors import InvalidSetting, WouldOverwrite
 from ringfence.files import atomic_write
 

@@ -1,0 +1,1 @@
+"""Large campaigns of damage, run by hand: `python -m tests.campaigns.logs --cases 3000`."""
