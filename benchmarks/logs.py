@@ -81,6 +81,7 @@ def sampling(rows: int, batch: int = 256, draws: int = 2000) -> dict[str, Any]:
 
     from benchmarks.machine import best_seconds
     from benchmarks.workload import random_data
+    from ringfence.algorithms.batches import Transitions
 
     data = random_data(rows, *WALKER)
 
@@ -88,8 +89,8 @@ def sampling(rows: int, batch: int = 256, draws: int = 2000) -> dict[str, Any]:
     def draw(data: Any) -> Any:
         def body(number: Any, total: Any) -> Any:
             key = jax.random.fold_in(jax.random.key(0), number)
-            drawn = data.draw(key, batch)
-            return total + sum(x.sum() for name, x in drawn._asdict().items() if name != "starts")  # few methods use it
+            drawn = Transitions(batch).draw(data, key, ())._replace(starts=None)  # few methods use the starts
+            return total + sum(x.sum() for x in jax.tree.leaves(drawn))
 
         return jax.lax.fori_loop(0, draws, body, jnp.zeros(()))
 

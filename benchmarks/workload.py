@@ -9,8 +9,9 @@ import numpy as np
 
 from benchmarks.machine import quick_peak, timed
 from ringfence.algorithms import CPQ, METHODS
-from ringfence.algorithms.interface import Method, Spec
-from ringfence.training.device import DeviceData, aligned_empty
+from ringfence.algorithms.batches import DeviceData
+from ringfence.algorithms.interface import Learner, Spec
+from ringfence.training.device import aligned_empty
 from ringfence.training.population import compile_programs, zero_sums
 
 HOPPER = (11, 3)  # observations, actions
@@ -20,11 +21,11 @@ VARIANTS: dict[str, Any] = {
 }
 
 
-def method_called(name: str, **settings: Any) -> Method:
+def method_called(name: str, **settings: Any) -> Learner:
     """A method of ringfence, or one of the variants of CPQ above."""
     if "hidden" in settings:
         settings["hidden"] = tuple(settings["hidden"])
-    made: Method = {**METHODS, **VARIANTS}[name](**settings)
+    made: Learner = {**METHODS, **VARIANTS}[name](**settings)
     return made
 
 
@@ -52,7 +53,7 @@ def random_data(rows: int, observation_dim: int, action_dim: int) -> DeviceData:
 class Workload:
     """A compiled training program of the last stage, ready to step."""
 
-    method: Method
+    method: Learner
     members: int = 1
     rows: int = 100_000
     sizes: tuple[int, int] = HOPPER

@@ -19,12 +19,6 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Artifact": "ringfence.deploy",
-    "BC": "ringfence.algorithms",
-    "BCQLag": "ringfence.algorithms",
-    "BCSafe": "ringfence.algorithms",
-    "BEARLag": "ringfence.algorithms",
-    "CBPL": "ringfence.algorithms",
-    "CPQ": "ringfence.algorithms",
     "Dataset": "ringfence.data",
     "Limit": "ringfence.limits",
     "Policy": "ringfence.deploy",
@@ -38,13 +32,7 @@ _HOME = {
 }
 
 __all__ = [
-    "BC",
-    "CBPL",
-    "CPQ",
     "Artifact",
-    "BCQLag",
-    "BCSafe",
-    "BEARLag",
     "Dataset",
     "Limit",
     "Policy",
@@ -59,7 +47,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from ringfence.algorithms import BC, CBPL, CPQ, BCQLag, BCSafe, BEARLag
+    from ringfence.algorithms import *  # noqa: F403
     from ringfence.api import load, resume, train
     from ringfence.data import Dataset, save
     from ringfence.deploy import Artifact, Policy
@@ -70,6 +58,18 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'ringfence' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(import_module(_HOME[name]), name)
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    if name[:1].isupper():  # a method, of which `METHODS` is the list
+        methods = _methods()
+        if name in methods:
+            return methods[name]
+    raise AttributeError(f"module 'ringfence' has no attribute {name!r}; it has {', '.join(__all__)} and the methods")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *_methods()]
+
+
+def _methods() -> dict[str, Any]:
+    return {kind.__name__: kind for kind in import_module("ringfence.algorithms").METHODS.values()}

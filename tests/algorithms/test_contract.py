@@ -1,4 +1,4 @@
-"""What every method promises. A new one joins by its entry in `METHODS` and its small settings here."""
+"""What every method promises. A new one joins by its entry in `METHODS`."""
 
 from functools import lru_cache
 
@@ -23,14 +23,6 @@ DISCOUNT = 0.5
 STEPS = 1200
 
 SHARED = {"hidden": (16, 16), "batch_size": 32, "discount": DISCOUNT, "learning_rate": 3e-3}
-SMALL = {
-    "cpq": {"cvae_steps": 200, "ood_samples": 4, "actor_learning_rate": 3e-3, "average_decay": 0.99},
-    "bc": {},
-    "bc-safe": {},
-    "bcq-lag": {"cvae_steps": 200, "decoder_std": 0.1, "tau": 0.05, "lambda_rate": 5e-2},
-    "bear-lag": {"cvae_steps": 200, "decoder_std": 0.1, "tau": 0.05, "lambda_rate": 5e-2, "warmup_steps": 50},
-    "cbpl": {"fqi_steps": 100, "fqe_steps": 50, "tau": 0.05, "price_rate": 1.0, "price_bound": 3.0},
-}
 every_method = pytest.mark.parametrize("name", METHODS)
 
 
@@ -59,7 +51,7 @@ OBSERVATIONS = np.random.default_rng(7).normal(size=(50, 3)).astype(np.float32)
 
 
 def small(name):
-    return method_of(name, {**SHARED, **SMALL[name]})
+    return method_of(name, {**SHARED, **METHODS[name].small})
 
 
 FEW = 300  # steps, enough for what does not depend on how good a policy is
@@ -87,13 +79,16 @@ def strength(actions):
     return (actions[:, 0] - LOW[0]) / (HIGH[0] - LOW[0])
 
 
-def test_every_method_has_small_settings_here():
-    assert set(SMALL) == set(METHODS)
-
-
 @every_method
 def test_it_is_a_name_of_the_package(name):
     assert getattr(ringfence, METHODS[name].__name__) is METHODS[name]
+    assert METHODS[name].__name__ in dir(ringfence)
+
+
+@every_method
+def test_what_it_shows_while_it_trains_is_measured(name):
+    measured = {metric for row in trained(name, FEW).metrics for metric in row}
+    assert set(METHODS[name].shown) <= measured
 
 
 # A policy of constant strength u costs 2 u and earns 2 u (2 - u), discounted. The log's mean strength of 0.5 is over the

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 
+from ringfence.algorithms.batches import Transitions
 from ringfence.training.device import diagnostic_sample, to_device
 from tests.logs import narrow_log
 
@@ -12,7 +13,7 @@ STARTS = (LOG.observations[::50] - LOG.normaliser.mean) / LOG.normaliser.std
 
 
 def test_starts_are_drawn_alike_from_the_first_states_of_all_episodes():
-    drawn = np.asarray(DATA.draw(jax.random.key(0), 3000).starts)
+    drawn = np.asarray(Transitions(3000).draw(DATA, jax.random.key(0), ()).starts)
     which = np.abs(drawn[:, None] - STARTS).max(-1).argmin(1)
     np.testing.assert_allclose(drawn, STARTS[which], atol=1e-5)
     np.testing.assert_allclose(np.bincount(which, minlength=6) / 3000, 1 / 6, atol=0.03)
@@ -20,7 +21,7 @@ def test_starts_are_drawn_alike_from_the_first_states_of_all_episodes():
 
 def test_starts_are_drawn_apart_from_the_transitions():
     """A start says nothing of the transition that stands beside it: else a pair of them would be no two draws."""
-    batch = DATA.draw(jax.random.key(0), 3000)
+    batch = Transitions(3000).draw(DATA, jax.random.key(0), ())
     correlation = np.corrcoef(np.asarray(batch.observations).T, np.asarray(batch.starts).T)[:3, 3:]
     assert np.abs(correlation).max() < 0.08  # 0.02 is the standard error
 

@@ -7,7 +7,7 @@ It learns from the whole log and knows nothing of cost. It measures whether a me
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -38,6 +38,8 @@ class BC:
     """Behaviour cloning on the whole log. Its limit changes nothing but what evaluations compare with."""
 
     name: ClassVar[str] = "bc"
+    shown: ClassVar[tuple[str, ...]] = ("log_likelihood", "actor_loss")
+    small: ClassVar[Mapping[str, Any]] = {}
 
     limit: float | None = None
     discount: float = 0.99  # only of the diagnostics, and of BC-Safe's choice of episodes

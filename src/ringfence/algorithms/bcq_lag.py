@@ -14,7 +14,7 @@ the one whose cost Qc measures and lambda prices.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -83,6 +83,8 @@ class BCQLag:
     """BCQ-Lagrangian's hyper-parameters."""
 
     name: ClassVar[str] = "bcq-lag"
+    shown: ClassVar[tuple[str, ...]] = ("generator_loss", "lambda_cost", "qr_policy", "qc_policy")
+    small: ClassVar[Mapping[str, Any]] = {"cvae_steps": 200, "decoder_std": 0.1, "tau": 0.05, "lambda_rate": 5e-2}
 
     limit: float | None = None  # l: bound on the expected discounted cost
     discount: float = 0.99

@@ -19,7 +19,7 @@ the samples. The code also clips the actor's noise to +-0.5 in the samples of th
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ringfence.algorithms.bcq_lag import BCQLag
 from ringfence.algorithms.candidates import (
     Candidates,
     balanced_normal,
@@ -102,6 +103,8 @@ class BEARLag:
     """BEAR-Lagrangian's hyper-parameters."""
 
     name: ClassVar[str] = "bear-lag"
+    shown: ClassVar[tuple[str, ...]] = ("generator_loss", "lambda_cost", "lambda_mmd", "qr_policy", "qc_policy")
+    small: ClassVar[Mapping[str, Any]] = {**BCQLag.small, "warmup_steps": 50}
 
     limit: float | None = None  # l: bound on the expected discounted cost
     discount: float = 0.99

@@ -116,6 +116,14 @@ class CBPL:
     steps allow, at most `rounds`."""
 
     name: ClassVar[str] = "cbpl"
+    shown: ClassVar[tuple[str, ...]] = ("lambda_cost", "gap", "qr_policy", "qc_policy")
+    small: ClassVar[Mapping[str, Any]] = {
+        "fqi_steps": 100,
+        "fqe_steps": 50,
+        "tau": 0.05,
+        "price_rate": 1.0,
+        "price_bound": 3.0,
+    }
 
     limit: float | None = None  # l: bound on the expected discounted cost
     discount: float = 0.99

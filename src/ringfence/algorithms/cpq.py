@@ -179,6 +179,13 @@ class CPQ:
     """
 
     name: ClassVar[str] = "cpq"
+    shown: ClassVar[tuple[str, ...]] = ("detector_loss", "indicator", "ood_rate", "alpha", "qr_policy", "qc_policy")
+    small: ClassVar[Mapping[str, Any]] = {
+        "cvae_steps": 200,
+        "ood_samples": 4,
+        "actor_learning_rate": 3e-3,
+        "average_decay": 0.99,
+    }
 
     limit: float | None = None  # l: bound on the expected discounted cost from each state
     discount: float = 0.99

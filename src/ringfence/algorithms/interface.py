@@ -1,6 +1,6 @@
 """What a method is: a frozen dataclass of hyper-parameters with pure functions over a state that is a pytree.
 
-`algorithms` knows nothing of files, environments or progress bars. Observations arrive normalised and actions
+`algorithms` knows nothing of files, environments, progress bars or policy files. Observations arrive normalised and actions
 scaled to [-1, 1]; the training loop does both.
 """
 
@@ -8,41 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ringfence.algorithms.batches import Batch, Sample, Sampler, Transitions
 from ringfence.data.dataset import Dataset
 
 State = Any  # a method's own pytree
 Metrics = dict[str, Float[Array, ""]]
-
-
-class Batch(NamedTuple):
-    """Transitions (s, a, r, c, s'), whether the episode goes on after them, and states that episodes start in.
-
-    `continues` is 0 where the episode terminated, which masks every bootstrap. A truncated episode would have gone
-    on, so it is 1 there. `starts` are drawn apart from the transitions, for averages over the initial distribution;
-    a method that does not use them does not pay for them."""
-
-    observations: Float[Array, "batch obs"]
-    actions: Float[Array, "batch act"]
-    rewards: Float[Array, " batch"]
-    costs: Float[Array, " batch"]
-    next_observations: Float[Array, "batch obs"]
-    continues: Float[Array, " batch"]
-    starts: Float[Array, "starts obs"]
-
-
-class Sample(NamedTuple):
-    """A fixed part of the log for diagnostics, with what really followed each row (discounted, within its episode)."""
-
-    batch: Batch
-    cost_to_go: Float[Array, " batch"]
-    return_to_go: Float[Array, " batch"]
-
-    @property
-    def starts(self) -> Float[Array, "starts obs"]:
-        """States that logged episodes start in."""
-        return self.batch.starts
+Update = Callable[[State, Any, PRNGKeyArray], tuple[State, Metrics]]
 
 
 @dataclass(frozen=True)
@@ -55,15 +29,29 @@ class Spec:
     mean_reward: float = 0.0
     mean_reward_size: float = 0.0  # of |r|
     mean_cost: float = 0.0
+    horizon: int = 0  # steps of the longest episode
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of training: `update` runs `steps` times; then `finish`, if any, runs once on a large batch.
+
+    `sampler` says what the stage draws: `Transitions` of the method's batch size, unless it is given."""
+
+    name: str
+    steps: int
+    update: Update
+    finish: Update | None = None
+    sampler: Sampler | None = None
 
 
 class Export(NamedTuple):
     """What a method leaves of a trained state; the training loop makes a `ringfence.deploy.Artifact` of it.
 
-    `kind` says how the policy acts, one of `ringfence.deploy.KINDS`. `networks` are modules of `ringfence.networks`, or
-    `Described` where the class does not say what the inputs and outputs mean. `tensors` are what else the kind needs and
-    what is worth keeping; a single number is an array of one. `limit_range` is given by methods that have the limit as an
-    input of a network."""
+    `kind` says how the policy acts, one of `ringfence.deploy.KINDS`; "values" is a learner's that has no policy.
+    `networks` are modules of `ringfence.networks`, or `Described` where the class does not say what the inputs and outputs
+    mean. `tensors` are what else the kind needs and what is worth keeping; a single number is an array of one.
+    `limit_range` is given by methods that have the limit as an input of a network."""
 
     kind: str
     networks: Mapping[str, Any]
@@ -71,23 +59,11 @@ class Export(NamedTuple):
     limit_range: tuple[float, float] | None = None
 
 
-Update = Callable[[State, Batch, PRNGKeyArray], tuple[State, Metrics]]
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A part of training: `update` runs `steps` times; then `finish`, if any, runs once on a large batch."""
-
-    name: str
-    steps: int
-    update: Update
-    finish: Update | None = None
-
-
-class Method(Protocol):
-    """What the training loop asks of every method."""
+class Learner(Protocol):
+    """What the training loop asks of everything that learns from a log, whether it has a policy or not."""
 
     name: ClassVar[str]
+    shown: ClassVar[tuple[str, ...]]  # the metrics worth showing while it trains, in this order
 
     def __hash__(self) -> int: ...
     @property
@@ -101,16 +77,27 @@ class Method(Protocol):
         """The state before training. The limit lives in it, so that a sweep over limits is one program."""
 
     def stages(self, steps: int) -> tuple[Stage, ...]:
-        """The stages in order; `steps` is the length of the last one, where the policy is learned."""
+        """The stages in order; `steps` is the length of the last one, where the policy (or the value) is learned."""
 
     def diagnose(self, state: State, sample: Sample, key: PRNGKeyArray) -> Metrics:
         """What to look at between updates, measured on a fixed part of the log."""
 
-    def export(self, state: State) -> Export:
-        """The trained networks and how the policy acts."""
-
     def warnings(self, stage: str, history: list[Mapping[str, float]]) -> list[str]:
-        """What a person should be told about a run, in plain words, given the stage's metrics so far."""
+        """What the user should be told about a run, in plain words, given the stage's metrics so far."""
+
+
+@runtime_checkable
+class Exports(Protocol):
+    """What a learner has besides if something is left of it."""
+
+    def export(self, state: State) -> Export:
+        """The trained networks, and how the policy acts with them."""
+
+
+class PolicyLearner(Learner, Exports, Protocol):
+    """A method: a learner that leaves a policy."""
+
+    small: ClassVar[Mapping[str, Any]]  # settings with which it learns the contract test's log in seconds
 
 
 @runtime_checkable
@@ -119,3 +106,35 @@ class RestrictsLog(Protocol):
 
     def restrict(self, dataset: Dataset, limits: Sequence[float]) -> Dataset:
         """The part of the log that members with these limits learn from; all of them share it."""
+
+
+@runtime_checkable
+class AddsColumns(Protocol):
+    """What a learner has besides if it needs numbers for each row that the log does not have: a policy's actions, say."""
+
+    def columns(self, dataset: Dataset) -> Mapping[str, np.ndarray]:
+        """Arrays of (rows, columns), found in a batch as `batch.extras`."""
+
+
+def sampler_of(learner: Learner, stage: Stage) -> Sampler:
+    return stage.sampler or Transitions(learner.batch_size)
+
+
+__all__ = [
+    "AddsColumns",
+    "Batch",
+    "Export",
+    "Exports",
+    "Learner",
+    "Metrics",
+    "PolicyLearner",
+    "RestrictsLog",
+    "Sample",
+    "Sampler",
+    "Spec",
+    "Stage",
+    "State",
+    "Transitions",
+    "Update",
+    "sampler_of",
+]

@@ -68,6 +68,6 @@ def add_methods(verbs: Any) -> None:
 
 
 def methods(options: argparse.Namespace) -> None:
-    from ringfence.algorithms.describe import print_methods
+    from ringfence.reports.methods import print_methods
 
     print_methods(options.name)

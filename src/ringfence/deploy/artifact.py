@@ -94,6 +94,10 @@ class Artifact:
         return self.steps_done >= self.steps_planned
 
     @property
+    def has_policy(self) -> bool:
+        return KINDS[self.kind].act is not None
+
+    @property
     def takes_limit(self) -> bool:
         """Whether a network has the limit as an input, so that it can be given at run time."""
         return any("limit" in network.inputs for network in self.networks.values())

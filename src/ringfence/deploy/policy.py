@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ringfence.deploy.actors import KINDS
 from ringfence.deploy.artifact import Artifact
 from ringfence.deploy.noise import Noise
 from ringfence.deploy.version1 import bare_artifact
@@ -24,7 +23,7 @@ class Policy:
     """
 
     def __init__(self, artifact: Artifact):
-        if KINDS[artifact.kind].act is None:
+        if not artifact.has_policy:
             raise InvalidSetting(f"this artifact of {artifact.method or 'training'} holds values and no policy")
         self.artifact = artifact
 

@@ -1,13 +1,13 @@
-"""The log on the device: one row of numbers per transition, so that drawing a batch is one gather."""
+"""The log on the device, and what a method may know of it."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ringfence.algorithms.interface import Batch, Sample, Spec
+from ringfence.algorithms.batches import DeviceData, Sample
+from ringfence.algorithms.interface import Spec
 from ringfence.data.dataset import Dataset
 
 SAMPLE_ROWS = 2048
@@ -15,45 +15,8 @@ SAMPLE_ROWS = 2048
 LEFT_OUT = 0.05
 
 
-class DeviceData(NamedTuple):
-    """Rows of [s, s', a, r, c, continues] as logged, which of them start an episode, and what scales them. Scaling
-    happens on the batch, so that the log is held once."""
-
-    rows: Float[Array, "rows width"]
-    episode_starts: Int[Array, " episodes"]
-    observation_mean: Float[Array, " obs"]
-    observation_scale: Float[Array, " obs"]
-    action_centre: Float[Array, " act"]
-    action_scale: Float[Array, " act"]
-
-    def batch(self, indices: Int[Array, " batch"], starts: Int[Array, " starts"] | None = None) -> Batch:
-        """The transitions at these rows and the states of the rows in `starts` (of all that start an episode, if none
-        are given), observations normalised and actions in [-1, 1]."""
-        rows = self.rows[indices]
-        obs, act = self.observation_mean.shape[0], self.action_centre.shape[0]
-        observations, following, actions, rest = jnp.split(rows, (obs, 2 * obs, 2 * obs + act), axis=-1)
-        return Batch(
-            observations=self._normalise(observations),
-            actions=jnp.clip((actions - self.action_centre) * self.action_scale, -1.0, 1.0),
-            rewards=rest[..., 0],
-            costs=rest[..., 1],
-            next_observations=self._normalise(following),
-            continues=rest[..., 2],
-            starts=self._normalise(self.rows[self.episode_starts if starts is None else starts, :obs]),
-        )
-
-    def draw(self, key: PRNGKeyArray, size: int) -> Batch:
-        """As many transitions and as many starts of episodes, each drawn uniformly with replacement."""
-        indices = jax.random.randint(key, (size,), 0, self.rows.shape[0])
-        episodes = jax.random.randint(jax.random.fold_in(key, 1), (size,), 0, self.episode_starts.shape[0])
-        return self.batch(indices, self.episode_starts[episodes])
-
-    def _normalise(self, observations: Float[Array, "*batch obs"]) -> Float[Array, "*batch obs"]:
-        return (observations - self.observation_mean) * self.observation_scale
-
-
-def to_device(dataset: Dataset) -> DeviceData:
-    """Pack the log and hand it to JAX. On the CPU the packed rows are not copied again."""
+def to_device(dataset: Dataset, extras: Mapping[str, np.ndarray] | None = None) -> DeviceData:
+    """Pack the log, and the method's own columns, and hand them to JAX. On the CPU the packed rows are not copied again."""
     obs, act = dataset.observations.shape[1], dataset.actions.shape[1]
     rows = aligned_empty((len(dataset), 2 * obs + act + 3))
     rows[:, :obs] = dataset.observations
@@ -70,6 +33,7 @@ def to_device(dataset: Dataset) -> DeviceData:
         observation_scale=jnp.asarray(1.0 / normaliser.std),
         action_centre=jnp.asarray((dataset.action_high + dataset.action_low) / 2),
         action_scale=jnp.asarray(2.0 / (dataset.action_high - dataset.action_low)),
+        extras={name: jnp.asarray(column, jnp.float32) for name, column in (extras or {}).items()},
     )
 
 
@@ -89,6 +53,7 @@ def spec_of(dataset: Dataset) -> Spec:
         mean_reward=float(dataset.rewards.mean(dtype=np.float64)),
         mean_reward_size=float(np.abs(dataset.rewards).mean(dtype=np.float64)),
         mean_cost=float(dataset.costs.mean(dtype=np.float64)),
+        horizon=dataset.horizon,
     )
 
 
@@ -105,7 +70,7 @@ def diagnostic_sample(dataset: Dataset, data: DeviceData, discount: float) -> Sa
     starts = dataset.episode_starts
     starts = np.sort(rng.choice(starts, min(SAMPLE_ROWS, len(starts)), replace=False))
     return Sample(
-        batch=data.batch(jnp.asarray(rows), jnp.asarray(starts)),
+        batch=data.batch(jnp.asarray(rows), jnp.asarray(starts))._replace(times=data.times(jnp.asarray(rows))),
         cost_to_go=jnp.asarray(dataset.cost_to_go(discount)[rows], jnp.float32),
         return_to_go=jnp.asarray(dataset.return_to_go(discount)[rows], jnp.float32),
     )

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ringfence.algorithms.interface import Method, Metrics, RestrictsLog, Stage, State
+from ringfence.algorithms.interface import AddsColumns, Exports, Learner, Metrics, RestrictsLog, Stage, State
 from ringfence.data.dataset import Dataset
 from ringfence.deploy import Artifact, Policy
 from ringfence.errors import NonFiniteLoss
@@ -35,26 +35,13 @@ Evaluate = Callable[[Policy, Member], Mapping[str, float]]
 """What a policy does in a task, with the names of `evaluation.scores`."""
 
 CHUNK_SECONDS = 1.0  # how long one call into the compiled program should take: progress and Ctrl-C wait for it
-SHOWN = (
-    "detector_loss",
-    "generator_loss",
-    "log_likelihood",
-    "indicator",
-    "ood_rate",
-    "alpha",
-    "lambda_cost",
-    "lambda_mmd",
-    "gap",
-    "qr_policy",
-    "qc_policy",
-)
 
 
 @dataclass(frozen=True)
 class Plan:
     """What to run, for how long, and how often to look at it."""
 
-    method: Method  # its own limit is not used: each member has one
+    method: Learner  # its own limit is not used: each member has one
     members: tuple[Member, ...]
     steps: int = defaults.STEPS
     log_every: int = defaults.LOG_EVERY
@@ -137,7 +124,8 @@ class Session:
         self.dataset = plan.learns_from(dataset)
         self.spec = spec_of(self.dataset)
         self.layout = layout_for(len(plan.members), self.method.batch_size)
-        self.data = self.layout.copy(to_device(self.dataset))
+        columns = self.method.columns(self.dataset) if isinstance(self.method, AddsColumns) else None
+        self.data = self.layout.copy(to_device(self.dataset, columns))
         self.sample = diagnostic_sample(self.dataset, self.data, self.method.discount)
         self.seeds = self.layout.spread(jnp.asarray([member.seed for member in plan.members], jnp.uint32))
         self.result = Run(configuration, path=directory.path if directory else None)
@@ -219,7 +207,7 @@ class Session:
             seen = diagnose(self.state, self.seeds, self.sample, jnp.asarray(done))
             means |= {name: np.asarray(value) for name, value in seen.items()}
         self._record(index, stage, done, means)
-        shown = {name: float(means[name].mean()) for name in SHOWN if name in means}
+        shown = {name: float(means[name].mean()) for name in self.method.shown if name in means}
         self.progress.advance(done, shown)
 
     def _finish(self, index: int, stage: Stage, finish: Callable[..., tuple[State, Metrics]]) -> None:
@@ -282,6 +270,7 @@ class Session:
 
     def artifact(self, index: int) -> Artifact:
         """What a member has learned so far."""
+        assert isinstance(self.method, Exports)
         member = self.plan.members[index]
         return artifact_of(
             self.method.export(jax.tree.map(lambda x: x[index], self.state)),
@@ -298,11 +287,13 @@ class Session:
 
     def _leave_policies(self) -> None:
         """Policies and a verdict, once the policy's own training has begun: before, the actor is a random one."""
-        artifacts = [self.artifact(i) for i in range(len(self.plan.members))] if self.policy_steps else []
+        left = self.policy_steps > 0 and isinstance(self.method, Exports)
+        artifacts = [self.artifact(i) for i in range(len(self.plan.members))] if left else []
         self.result.artifacts = artifacts
         if self.directory is not None and artifacts:
             for member, artifact in zip(self.plan.members, artifacts, strict=True):
-                artifact.save(self.directory.policy_path(member, self.plan.members), overwrite=True)
+                stem = "policy" if artifact.has_policy else "values"
+                artifact.save(self.directory.policy_path(member, self.plan.members, stem), overwrite=True)
             self.result.write_verdict()
 
     def _save(self, index: int, done: int) -> None:

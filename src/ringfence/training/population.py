@@ -6,7 +6,7 @@ a sweep over seeds or limits neither recompiles nor copies the data.
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, cast
 
 import equinox as eqx
@@ -14,17 +14,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ringfence.algorithms.interface import Method, Metrics, Sample, Spec, State, Update
+from ringfence.algorithms.batches import DeviceData, Sample, Sampler
+from ringfence.algorithms.interface import Learner, Metrics, Spec, State, Update, sampler_of
 from ringfence.randomness import random_key
-from ringfence.training.device import DeviceData
 from ringfence.training.sharding import layout_for
 
 CALIBRATION_ROWS = 20_000
+PREPARING = 300  # the purpose of a member's random key that its sampler is prepared with
 
 
-def without_limit(method: Method) -> Method:
+def without_limit(method: Learner) -> Learner:
     """The method as the compiled program knows it."""
-    bare: Method = replace(cast(Any, method), limit=None)
+    bare: Learner = replace(cast(Any, method), limit=None)
     return bare
 
 
@@ -44,11 +45,12 @@ def member_key(seed: Int[Array, ""], purpose: int, step: Int[Array, ""] | int = 
 
 
 @lru_cache(maxsize=32)
-def compile_programs(method: Method, spec: Spec, stage_index: int, members: int) -> Programs:
+def compile_programs(method: Learner, spec: Spec, stage_index: int, members: int) -> Programs:
     """The programs of one stage. `method` must come without its limit: limits are data."""
     stage = method.stages(1)[stage_index]
     purpose = 1 + stage_index
-    layout = layout_for(members, method.batch_size)
+    sampler = sampler_of(method, stage)
+    layout = layout_for(members, sampler.size)
 
     def over_members(function: Callable[..., Any], mapped: tuple[int | None, ...]) -> Callable[..., Any]:
         """Map over the leading axis of the arguments marked 0; not for one member: batched products are slower."""
@@ -72,9 +74,11 @@ def compile_programs(method: Method, spec: Spec, stage_index: int, members: int)
 
         return over_members(one, (0, 0))(seeds, limits)
 
-    def update(state: State, seed: Int[Array, ""], step: Int[Array, ""], data: DeviceData) -> tuple[State, Metrics]:
+    def update(
+        state: State, seed: Int[Array, ""], prepared: Any, step: Int[Array, ""], data: DeviceData
+    ) -> tuple[State, Metrics]:
         batch_key, update_key = jax.random.split(member_key(seed, purpose, step))
-        return stage.update(state, layout.split(data.draw(batch_key, method.batch_size)), update_key)
+        return stage.update(state, layout.split(sampler.draw(data, batch_key, prepared)), update_key)
 
     @eqx.filter_jit(donate="all-except-first")
     def advance(
@@ -84,11 +88,16 @@ def compile_programs(method: Method, spec: Spec, stage_index: int, members: int)
         data, seeds = constants
 
         def loop(state: State, sums: Metrics, seeds: Int[Array, "*members"]) -> tuple[State, Metrics]:
-            each = jax.vmap(update, (0, 0, None, None), spmd_axis_name=layout.member_axis) if members > 1 else update
+            each: Any = update
+            prepared_for: Any = partial(prepared_by, sampler, data)
+            if members > 1:
+                each = jax.vmap(update, (0, 0, 0, None, None), spmd_axis_name=layout.member_axis)
+                prepared_for = jax.vmap(prepared_for, spmd_axis_name=layout.member_axis)
+            prepared = prepared_for(seeds)
             keep = layout.keep_spread if members > 1 else layout.keep_copied
 
             def step(number: Int[Array, ""], carry: tuple[State, Metrics]) -> tuple[State, Metrics]:
-                state, metrics = each(carry[0], seeds, number, data)
+                state, metrics = each(carry[0], seeds, prepared, number, data)
                 return keep((state, jax.tree.map(jnp.add, carry[1], metrics)))
 
             after: tuple[State, Metrics] = jax.lax.fori_loop(start, stop, step, (state, sums))
@@ -99,11 +108,14 @@ def compile_programs(method: Method, spec: Spec, stage_index: int, members: int)
         return after
 
     def large_batch(function: Update) -> Callable[..., tuple[State, Metrics]]:
+        many: Sampler = replace(cast(Any, sampler), size=CALIBRATION_ROWS)
+
         @jax.jit
         def run(state: State, seeds: Int[Array, " members"], data: DeviceData) -> tuple[State, Metrics]:
             def one(state: State, seed: Int[Array, ""], data: DeviceData) -> tuple[State, Metrics]:
                 batch_key, key = jax.random.split(member_key(seed, 100 + purpose))
-                return function(state, data.draw(batch_key, CALIBRATION_ROWS), key)
+                batch = many.draw(data, batch_key, prepared_by(many, data, seed))
+                return function(state, batch, key)
 
             finished: tuple[State, Metrics] = over_members(one, (0, 0, None))(state, seeds, data)
             return finished
@@ -124,13 +136,20 @@ def compile_programs(method: Method, spec: Spec, stage_index: int, members: int)
     return Programs(init, advance, large_batch(stage.finish) if stage.finish else keep, diagnose)
 
 
-def zero_sums(method: Method, spec: Spec, stage_index: int, members: int, state: State, data: DeviceData) -> Metrics:
+def prepared_by(sampler: Sampler, data: DeviceData, seed: Int[Array, ""]) -> Any:
+    """What a member draws from: a function of its seed, the same in every stage."""
+    return sampler.prepare(data, member_key(seed, PREPARING))
+
+
+def zero_sums(method: Learner, spec: Spec, stage_index: int, members: int, state: State, data: DeviceData) -> Metrics:
     """Zeros in the shape of the stage's metrics."""
-    update = method.stages(1)[stage_index].update
+    stage = method.stages(1)[stage_index]
+    sampler = sampler_of(method, stage)
 
     def one(state: State) -> Metrics:
         key = random_key(0)
-        return update(state, data.draw(key, method.batch_size), key)[1]
+        batch = sampler.draw(data, key, sampler.prepare(data, key))
+        return stage.update(state, batch, key)[1]
 
     shapes = jax.eval_shape(one, jax.eval_shape(lambda s: jax.tree.map(lambda x: x[0], s), state))
     return {name: jnp.zeros((members, *shape.shape), shape.dtype) for name, shape in shapes.items()}

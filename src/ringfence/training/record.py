@@ -74,18 +74,25 @@ class Run:
         """What training left, one per member; none while the policy's own training has not begun."""
         if self._artifacts is not None:
             return list(self._artifacts)
-        files = [self.directory.policy_path(member, self.members) for member in self.members]
-        return [Artifact.load(file) for file in files] if all(file.exists() for file in files) else []
+        for stem in ("policy", "values"):
+            files = [self.directory.policy_path(member, self.members, stem) for member in self.members]
+            if all(file.exists() for file in files):
+                return [Artifact.load(file) for file in files]
+        return []
 
     @property
     def artifact(self) -> Artifact:
         """What training left of the first member."""
-        return self.policy.artifact
+        if not self.artifacts:
+            raise CheckpointError(
+                f"{self.path or 'the run'} has left nothing yet: its last stage has not begun or saved"
+            )
+        return self.artifacts[0]
 
     @property
     def policies(self) -> list[Policy]:
-        """One per member; none while the policy's own training has not begun."""
-        return [Policy(artifact) for artifact in self.artifacts]
+        """One per member; none while the policy's own training has not begun, and none of a learner of values."""
+        return [Policy(artifact) for artifact in self.artifacts if artifact.has_policy]
 
     @property
     def policy(self) -> Policy:

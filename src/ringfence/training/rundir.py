@@ -127,14 +127,14 @@ class RunDirectory:
         """The stream's sound rows, and a sentence for each damaged line."""
         return streams.read(self.path / f"{stream}.jsonl")
 
-    def policy_path(self, member: Member, members: Iterable[Member]) -> Path:
-        return self.path / policy_file(member, members)
+    def policy_path(self, member: Member, members: Iterable[Member], stem: str = "policy") -> Path:
+        return self.path / policy_file(member, members, stem)
 
 
-def policy_file(member: Member, members: Iterable[Member]) -> str:
+def policy_file(member: Member, members: Iterable[Member], stem: str = "policy") -> str:
     """The policy's file name: plain for a single member, else with what tells it from the others."""
     members = tuple(members)
-    parts = ["policy"]
+    parts = [stem]
     if len({m.seed for m in members}) > 1:
         parts.append(f"seed{member.seed}")
     if len({m.limit for m in members}) > 1:

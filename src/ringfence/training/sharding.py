@@ -13,8 +13,6 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from ringfence.algorithms.interface import Batch
-
 Tree = TypeVar("Tree")
 MEMBERS, BATCH = "members", "batch"
 
@@ -45,7 +43,7 @@ class Layout(NamedTuple):
         """The same as `copy`, inside a compiled program."""
         return self._place(jax.lax.with_sharding_constraint, tree)
 
-    def split(self, batch: Batch) -> Batch:
+    def split(self, batch: Tree) -> Tree:
         """Split one member's batch over its devices, inside a compiled program."""
         return self._place(jax.lax.with_sharding_constraint, batch, BATCH)
 

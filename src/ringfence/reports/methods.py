@@ -1,4 +1,4 @@
-"""The methods and their settings, for people."""
+"""The methods and their settings as tables."""
 
 from dataclasses import fields
 from importlib import import_module
