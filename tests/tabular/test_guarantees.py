@@ -145,6 +145,8 @@ def test_the_objective_is_the_return_less_the_penalised_excess_plus_the_anchor()
     response = respond(cmdp, behaviour, np.ones(1), support, np.array([[1.0, 0.0]]), DefaultSettings(anchor_weight=0.5))
     np.testing.assert_allclose(response.objective, [[10 - 15 * 8, 9.1 - 15 * 7 + 5]], rtol=1e-5)
     assert response.regret[0] == pytest.approx(9.1 - 105 + 5 - (10 - 120), rel=1e-5)
+    # Excess 8 against the cheapest action's 7, so a slack of 1: (10 - (9.1 + 5) + regret 19.1) / 15.
+    assert hinge_slack(response, support)[0] == pytest.approx(1.0, rel=1e-5)
 
 
 # A ceiling on the cost
@@ -287,6 +289,31 @@ def test_the_bound_holds_with_critics_that_err_by_a_known_amount():
             cost_error=0.2,
         )
         assert best.expected_return - expected_return(cmdp, policy) <= found.bound + 1e-7
+
+
+def test_critics_whose_errors_hide_an_advantage_are_allowed_for():
+    """Q = (0, 1), discount 0.5, pi earns 0 and the best 2. Critics off by 0.5 may say (0.5, 0.5): no advantage at all."""
+    cmdp = counterexamples.one_state(reward=[0.0, 1.0], cost=[0.0, 0.0], limit=1.0, discount=0.5)
+    policy, everything = np.array([[1.0, 0.0]]), np.ones((1, 2), bool)
+    found = own_suboptimality(cmdp, policy, everything, q_reward=np.full((1, 2), 0.5), reward_error=0.5)
+    assert found.bound == pytest.approx(2.0)
+
+
+def test_the_bound_is_the_least_over_all_prices():
+    for (rng, cmdp, _, support), best in zip(cases()[:40], optima()[:40], strict=True):
+        if best is None:
+            continue
+        policy, horizon = random_policy(rng, cmdp), 1 / (1 - cmdp.discount)
+        q_r, q_c = action_values(cmdp, policy, cmdp.reward), action_values(cmdp, policy, cmdp.cost)
+        a_r, a_c = (q - (policy * q).sum(1)[:, None] for q in (q_r, q_c))
+        found = own_suboptimality(cmdp, policy, support, reward_error=0.1, cost_error=0.2)
+
+        def promised(price, a_r=a_r, a_c=a_c, cmdp=cmdp, policy=policy, support=support, horizon=horizon):
+            unused = cmdp.limit - expected_cost(cmdp, policy) + 0.2 + 2 * 0.2 * horizon
+            return price * unused + horizon * max((a_r - price * a_c)[support].max(), 0.0) + 2 * 0.1 * horizon
+
+        assert promised(found.price) == pytest.approx(found.bound)
+        assert min(promised(price) for price in np.linspace(0, 2 * found.price + 1, 200)) >= found.bound - 1e-7
 
 
 def test_where_nothing_on_the_support_meets_the_limit_there_is_nothing_to_give_away():

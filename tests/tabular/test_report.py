@@ -1,5 +1,6 @@
 import io
 import json
+from pathlib import Path
 
 import matplotlib.image
 import numpy as np
@@ -8,6 +9,7 @@ from rich.console import Console
 
 from ringfence.errors import WouldOverwrite
 from ringfence.reports.theory import run_theory
+from ringfence.reports.theory_tables import markdown
 from ringfence.tabular.cmdp import log_states, occupancy
 from ringfence.tabular.cpq import cost_fixed_point, uniform_over
 from ringfence.tabular.examples import corridor, stitching
@@ -35,9 +37,9 @@ def done(tmp_path_factory):
     return out, numbers, text
 
 
-def test_it_writes_the_numbers_it_returns_and_two_pictures(done):
+def test_it_writes_the_numbers_it_returns_their_tables_and_two_pictures(done):
     out, numbers, _ = done
-    assert sorted(path.name for path in out.iterdir()) == ["alpha.png", "methods.png", "theory.json"]
+    assert sorted(path.name for path in out.iterdir()) == ["alpha.png", "methods.png", "tables.md", "theory.json"]
     assert json.loads((out / "theory.json").read_text()) == numbers
     for name in ("alpha.png", "methods.png"):
         picture = matplotlib.image.imread(out / name)
@@ -59,6 +61,18 @@ def test_the_table_names_every_claim_and_every_example(done):
         "CPQ slow, stays put",
     ):
         assert words in text
+
+
+def test_the_kept_tables_are_those_of_the_kept_numbers():
+    kept = Path(__file__).parents[2] / "results" / "theory"
+    assert (kept / "tables.md").read_text() == markdown(json.loads((kept / "theory.json").read_text()))
+
+
+def test_few_cases_leave_a_dash_where_there_is_no_number(done):
+    _, numbers, _ = done
+    none = {"lower_quartile": None, "median": None, "upper_quartile": None}
+    text = markdown({**numbers, "theorem1": {**numbers["theorem1"], "our_alpha_over_smallest": none}})
+    assert "medians – and" in text
 
 
 def test_the_same_seed_gives_the_same_numbers():

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from ringfence.tabular.cmdp import expected_cost, state_values, stirred
+from ringfence.data.dataset import Dataset
+from ringfence.tabular.cmdp import Cmdp, expected_cost, state_transition, state_values, stirred
 from ringfence.tabular.cpq import Settings, run_cpq
 from ringfence.tabular.examples import corridor, garnet, random_policy, stitching
-from ringfence.tabular.logs import cloned_policy, counted_model, sample_log
+from ringfence.tabular.logs import cloned_policy, counted_model, embed_actions, sample_log
 from ringfence.tabular.samples import (
     any_policy_radius,
     error_for,
@@ -101,6 +102,23 @@ def test_a_judge_with_a_log_of_its_own_covers_the_true_cost():
     )
 
 
+def test_the_radius_is_hoeffdings_with_a_union_over_pairs_and_numbers_of_rows():
+    """Costs up to 1 and discount 0.8: values up to 5. For all policies at once, 2^S sets of next states more."""
+    for _, _, model in sampled()[:20]:
+        rows, n = model.rows, model.rows.sum()
+        for s, a in np.ndindex(rows.shape):
+            fixed = np.sqrt(np.log(6 * n / DELTA) / (2 * rows[s, a])) if rows[s, a] else np.inf
+            every = np.sqrt(np.log(2**3 * 6 * n / DELTA) / (2 * rows[s, a])) if rows[s, a] else np.inf
+            assert fixed_policy_radius(model, DELTA, 1.0)[s, a] == pytest.approx(5 * min(fixed, 1))
+            assert any_policy_radius(model, DELTA, 1.0)[s, a] == pytest.approx(5 * min(every, 1))
+        policy = learned(model)
+        doubt = (policy * fixed_policy_radius(model, DELTA, 1.0)).sum(1)
+        visits = np.linalg.inv(np.eye(3) - 0.8 * state_transition(model.cmdp, policy))
+        expected = state_values(model.cmdp, policy, model.cmdp.cost) + 0.8 * visits @ doubt
+        found = judged_costs(model, policy, fixed_policy_radius(model, DELTA, 1.0), 1.0)
+        np.testing.assert_allclose(found, np.minimum(expected, 5.0))
+
+
 def test_counted_as_free_states_that_the_log_only_arrives_in_break_the_bound():
     """Short logs of the machine: one that broke at the last row was never seen being mended, which costs 15."""
     example = stitching()
@@ -120,13 +138,34 @@ def test_counted_as_free_states_that_the_log_only_arrives_in_break_the_bound():
 
 
 def test_after_the_end_of_an_episode_nothing_is_in_doubt():
-    """Running through the corridor 4,000 times: every pair that running plays is known, and the end costs nothing."""
-    example = corridor(length=2)
+    """Running through a corridor whose middle cell costs 1: the end is free, and next to nothing can precede it."""
+    example = corridor(length=3)
     log = sample_log(example.cmdp, {"run": example.unsafe}, 4000, np.random.default_rng(0))
     model = counted_model(log, 3, 0.9, 1.5, worst_cost=1.0)
     bound = upper_costs(model, example.unsafe, DELTA, 1.0)
-    assert bound[2] == 0.0
-    assert bound[1] < 0.2  # the last step is free, and next to nothing can follow it
+    assert bound[3] == 0.0
+    assert 0.0 < bound[2] < 0.2
+    assert 1.0 < bound[1] < 1.2
+
+
+def test_a_state_that_has_only_ever_stayed_for_nothing_is_not_taken_for_the_end():
+    """Both actions of the only state were logged, free and without reward; what a rare next state would cost is in doubt."""
+    cmdp = Cmdp(np.eye(2)[:, None, :].repeat(2, 1), np.zeros((2, 2)), np.zeros((2, 2)), np.eye(2)[0], 0.8, 1.0)
+    states, actions = np.zeros(20, int), np.arange(20) % 2
+    log = Dataset.from_arrays(
+        observations=np.eye(2)[states],
+        actions=embed_actions(actions, 2),
+        rewards=np.zeros(20),
+        costs=np.zeros(20),
+        next_observations=np.eye(2)[states],
+        terminations=np.zeros(20, bool),
+        truncations=np.arange(20) == 19,
+    )
+    model = counted_model(log, 2, cmdp.discount, cmdp.limit, worst_cost=1.0)
+    policy = np.full((2, 2), 0.5)
+    assert model.cmdp.terminal[0]
+    assert upper_costs(model, policy, DELTA, 1.0)[0] > 0.5
+    assert judged_costs(model, policy, fixed_policy_radius(model, DELTA, 1.0), 1.0)[0] > 0.5
 
 
 def test_the_error_shrinks_with_the_root_of_the_rows_and_bounds_the_log_dependent_one():

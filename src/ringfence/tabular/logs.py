@@ -75,6 +75,7 @@ class CountedModel:
     behaviour: Table  # zero for pairs the log never holds, and in every pair of a state it never visits
     states: Table
     counts: Table  # (states, actions, next states)
+    over: Mask  # (states,), where the log says that an episode terminated
 
     @property
     def rows(self) -> Table:
@@ -85,7 +86,7 @@ class CountedModel:
     @property
     def known(self) -> Mask:
         """Pairs whose cost and next state need no guess: logged ones, and those after the end of an episode."""
-        pairs: Mask = (self.rows > 0) | self.cmdp.terminal[:, None]
+        pairs: Mask = (self.rows > 0) | self.over[:, None]
         return pairs
 
 
@@ -123,7 +124,7 @@ def counted_model(
         limit=limit,
     )
     behaviour = pairs / np.where(visits > 0, visits, 1.0)
-    return CountedModel(model, behaviour, visits[:, 0] / len(states), counts)
+    return CountedModel(model, behaviour, visits[:, 0] / len(states), counts, over[:, 0])
 
 
 def cloned_policy(model: CountedModel) -> Table:

@@ -40,8 +40,7 @@ def upper_costs(model: CountedModel, policy: Table, delta: float, worst_cost: fl
     """
     cmdp, unknown = model.cmdp, ~model.known
     low, high = transition_intervals(model.counts, delta)
-    over = cmdp.terminal
-    low[over], high[over] = cmdp.transition[over], cmdp.transition[over]
+    low[model.over], high[model.over] = cmdp.transition[model.over], cmdp.transition[model.over]
     cost = np.where(unknown, worst_cost, cmdp.cost)
     limit = worst_cost / (1 - cmdp.discount)
     values = np.full(cmdp.n_states, 0.0)
@@ -63,7 +62,7 @@ def judged_costs(model: CountedModel, policy: Table, radius: Table, worst_cost: 
     """
     cmdp = model.cmdp
     cost = np.where(model.known, cmdp.cost, worst_cost)
-    doubt = np.where(cmdp.terminal[:, None], 0.0, radius)
+    doubt = np.where(model.over[:, None], 0.0, radius)
     values = state_values(cmdp, policy, cost + cmdp.discount * doubt)
     return np.minimum(values, worst_cost / (1 - cmdp.discount))
 
