@@ -15,17 +15,20 @@ help:
 	@echo "make bench  measure speed and memory (about ten minutes)"
 	@echo "make bench-peers  measure other implementations of CPQ beside ours, in an environment of their own"
 
-$(READY): pyproject.toml constraints.txt
+# What the kernels are built from: after a change of it they are built again.
+KERNELS := setup.py $(wildcard src/ringfence/kernels/*.cc src/ringfence/kernels/*.h)
+
+$(READY): pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -c 'import sys; sys.exit("ringfence needs Python 3.11 or newer; try make PYTHON=python3.11") if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[mujoco,minari,tensorboard,ray,dev]"
+	PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[mujoco,minari,tensorboard,ray,dev]"
 	touch $(READY)
 
 venv: $(READY)
 
 lint: $(READY)
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks setup.py
+	$(BIN)/ruff format --check src tests benchmarks setup.py
 	$(BIN)/mypy
 
 test: lint

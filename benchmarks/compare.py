@@ -20,10 +20,11 @@ VARIANTS = ("cpq paper, all", "cpq paper, one", "cpq")
 def compare(name: str, other: Path, cores: tuple[int, ...], rounds: int) -> dict[str, Any]:
     """A variant in both trees by turns, so that what else the machine does hits both alike; the best round stands."""
     trees: dict[str, dict[str, str]] = {"before": {"PYTHONPATH": str(other.resolve())}, "after": {}}
+    shortly_trained = {"earlier": 200, "trained": 200}  # in each process anew
     found: dict[str, list[dict[str, Any]]] = {tree: [] for tree in trees}
     for _ in range(rounds):
         for tree, environment in trees.items():
-            found[tree].append(measure(STEP, {"name": name}, cores=cores, environment=environment))
+            found[tree].append(measure(STEP, {"name": name, **shortly_trained}, cores=cores, environment=environment))
     return {tree: {rate: max(values[rate] for values in several) for rate in RATES} for tree, several in found.items()}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = \(?\w+\[([\d,]*)\]")
 DOT = re.compile(r" dot\(%?([\w.\-]+), .*lhs_contracting_dims=\{([\d,]*)\}")
-CALL = re.compile(r'custom_call_target="kernels-\w+\.(forward|backward)", operand_layout_constraints=\{(.*?)\}, api')
+CALL = re.compile(r'custom_call_target="ringfence\.\w+\.(forward|backward)", operand_layout_constraints=\{(.*?)\}, api')
 SHAPE = re.compile(r"f32\[([\d,]*)\]")
 
 

@@ -13,7 +13,7 @@ PACKAGES = ("ringfence", "jax", "jaxlib", "equinox", "optax", "numpy")
 
 
 def describe() -> dict[str, Any]:
-    from ringfence.kernels import calls as kernels  # not where peers are measured
+    from ringfence.kernels import computation  # not where peers are measured
 
     cpuinfo = Path("/proc/cpuinfo")
     models = [line.split(":")[1].strip() for line in _lines(cpuinfo) if line.startswith("model name")]
@@ -23,7 +23,7 @@ def describe() -> dict[str, Any]:
         "vector_instructions": _vectors(cpuinfo),
         "system": platform.system(),
         "python": platform.python_version(),
-        "kernels": kernels.available(),
+        "computation": computation(),
         "versions": {name: version(name) for name in PACKAGES},
         "date": datetime.now(UTC).isoformat(timespec="minutes"),
         "load_average": load_average(),

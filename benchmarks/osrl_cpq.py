@@ -1,4 +1,4 @@
-"""The CPQ step of osrl-lib, driven as its own trainer drives it, with random data of the same sizes.
+"""The CPQ step of osrl-lib, driven as its own trainer drives it, on the same log.
 
 It runs in the environment of `make bench-peers`. The library imports its logger and its environments from packages
 that pin old versions of everything; a logger that keeps nothing stands in for them, which the step does not notice.
@@ -26,20 +26,21 @@ def without_its_logger() -> None:
 
 
 def speed(
-    obs: int = 11, act: int = 3, width: int = 256, batch: int = 256, samples: int = 10, seconds: float = 3.0
+    arrays: str, trained: int, width: int = 256, batch: int = 256, samples: int = 10, seconds: float = 3.0
 ) -> dict[str, Any]:
-    """Steps per second of its `train_one_step`, which trains its VAE along with the rest."""
+    """Steps per second of its `train_one_step`, which trains its VAE along with the rest, after `trained` of them."""
     without_its_logger()
     from importlib.metadata import version
 
     import torch
     from osrl.algorithms.cpq import CPQ, CPQTrainer
 
-    from benchmarks.torch_cpq import random_rows
+    from benchmarks.torch_cpq import logged_rows
 
+    rows = logged_rows(arrays)
     model = CPQ(
-        obs,
-        act,
+        rows[0].shape[1],
+        rows[1].shape[1],
         1.0,
         a_hidden_sizes=[width, width],
         c_hidden_sizes=[width, width],
@@ -49,7 +50,6 @@ def speed(
         num_qc=1,
     )
     trainer = CPQTrainer(model, None, logger=SilentLogger())
-    rows = random_rows(100_000, obs, act)
 
     def several(steps: int = 5) -> None:
         for _ in range(steps):
@@ -57,6 +57,7 @@ def speed(
             s, a, r, c, following, continues = (column[chosen] for column in rows)
             trainer.train_one_step(s, following, a, r, c, 1 - continues)
 
+    several(trained)
     taken = best_seconds(several, seconds)
     return {
         "steps_per_second": 5 / taken.wall,

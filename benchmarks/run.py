@@ -2,14 +2,15 @@
 
 import argparse
 import os
+import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from benchmarks import machine, report
+from benchmarks import machine, reallog, report
 from benchmarks.child import ROOT, measure, result, start
 from benchmarks.evaluation import share_of_run
 
@@ -35,6 +36,11 @@ class Sizes:
     windows: int
     seconds: float
     matmul: tuple[int, ...]
+    real_rows: int  # of the log that steps are timed on
+    earlier: int  # steps of the stages before the last (the detector) ...
+    trained: int  # ... and of the last one, before anything is timed
+    shortly_trained: int  # the same for both where many sizes are tried
+    states: str | None = None  # folder for trained states: each is made once
 
 
 FULL = Sizes(
@@ -51,6 +57,10 @@ FULL = Sizes(
     windows=5,
     seconds=0.6,
     matmul=(256, 512, 1024, 2048),
+    real_rows=100_000,
+    earlier=2000,
+    trained=3000,
+    shortly_trained=200,
 )
 QUICK = Sizes(
     settings={"hidden": [8, 8], "batch_size": 8},
@@ -66,6 +76,10 @@ QUICK = Sizes(
     windows=2,
     seconds=0.01,
     matmul=(64,),
+    real_rows=1000,
+    earlier=3,
+    trained=5,
+    shortly_trained=2,
 )
 
 
@@ -89,7 +103,14 @@ def speed(
 
 def step_arguments(sizes: Sizes, name: str, settings: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     timing = {"windows": sizes.windows, "seconds": sizes.seconds, "peak_size": sizes.matmul[-1]}
-    return {"name": name, "settings": {**sizes.settings, **(settings or {})}, **timing, **more}
+    training = {"earlier": sizes.earlier, "trained": sizes.trained, "states": sizes.states}
+    data = {"rows": sizes.real_rows, "log_rows": sizes.real_rows}
+    return {"name": name, "settings": {**sizes.settings, **(settings or {})}, **timing, **training, **data, **more}
+
+
+def shortly(sizes: Sizes) -> Sizes:
+    """For tables over many sizes, where training each one for long would take hours."""
+    return replace(sizes, earlier=sizes.shortly_trained, trained=sizes.shortly_trained)
 
 
 def methods(sizes: Sizes) -> dict[str, Any]:
@@ -98,7 +119,7 @@ def methods(sizes: Sizes) -> dict[str, Any]:
 
 def without_kernels(sizes: Sizes) -> dict[str, Any]:
     """CPQ through XLA's own products, as where there is no compiler."""
-    off = {"RINGFENCE_KERNELS": "0"}
+    off = {"RINGFENCE_KERNELS": "xla"}
     return {name: speed(sizes, name, environment=off) for name in sizes.methods if name.startswith("cpq")}
 
 
@@ -108,6 +129,7 @@ def one_core(sizes: Sizes) -> dict[str, Any]:
 
 def population(sizes: Sizes) -> dict[str, Any]:
     """Member-steps per second: of several seeds in one program, and of one program on each of two cores."""
+    sizes = shortly(sizes)
     together = {str(count): speed(sizes, "cpq", members=count)["steps_per_second"] * count for count in sizes.members}
     arguments = step_arguments(sizes, "cpq")
     running = [start(STEP, arguments, cores=(core,)) for core in all_cores()[:2]]
@@ -117,6 +139,7 @@ def population(sizes: Sizes) -> dict[str, Any]:
 
 def growth(sizes: Sizes) -> dict[str, Any]:
     """Steps per second of CPQ's default as one thing grows and the others keep their standard size."""
+    sizes = shortly(sizes)
     grown: dict[str, dict[int, dict[str, Any]]] = {
         "batch_size": {value: {"settings": {"batch_size": value}} for value in sizes.batches},
         "width": {value: {"settings": {"hidden": [value, value]}} for value in sizes.widths},
@@ -163,7 +186,12 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), help="some sections only")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the numbers go")
     options = parser.parse_args()
-    sizes = QUICK if options.quick else FULL
+    with tempfile.TemporaryDirectory() as states:
+        run(replace(QUICK if options.quick else FULL, states=states), options)
+
+
+def run(sizes: Sizes, options: argparse.Namespace) -> None:
+    reallog.log_path(rows=sizes.real_rows)
     console = Console()
     numbers: dict[str, Any] = report.read(options.out)
     numbers["machine"] = machine.describe()

@@ -8,6 +8,7 @@ multi-tensor target updates, no metrics.
 from copy import deepcopy
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -85,23 +86,27 @@ class TorchCPQ:
             torch._foreach_lerp_(self.slow, self.online, self.tau)
 
 
-def random_rows(rows: int, obs: int, act: int) -> list[Tensor]:
-    """s, a, r, c, s', continues."""
-    shapes = [(rows, obs), (rows, act), (rows,), (rows,), (rows, obs)]
-    return [*(torch.rand(shape) * 2 - 1 for shape in shapes), torch.ones(rows)]
+COLUMNS = ("observations", "actions", "rewards", "costs", "next_observations", "continues")
+
+
+def logged_rows(arrays: str) -> list[Tensor]:
+    """s, a, r, c, s', continues of a log that `benchmarks.reallog.as_arrays` wrote."""
+    saved = np.load(arrays)
+    return [torch.from_numpy(saved[name]) for name in COLUMNS]
 
 
 def speed(
-    obs: int = 11, act: int = 3, width: int = 256, batch: int = 256, samples: int = 10, seconds: float = 3.0
+    arrays: str, trained: int, width: int = 256, batch: int = 256, samples: int = 10, seconds: float = 3.0
 ) -> dict[str, Any]:
-    """Steps per second, each with a batch drawn out of 100,000 rows."""
-    rows = random_rows(100_000, obs, act)
-    learner = TorchCPQ(obs, act, width, samples)
+    """Steps per second after `trained` steps. Its encoder stays as it was initialised: that changes no work."""
+    rows = logged_rows(arrays)
+    learner = TorchCPQ(rows[0].shape[1], rows[1].shape[1], width, samples)
 
     def several(steps: int = 10) -> None:
         for _ in range(steps):
             chosen = torch.randint(0, len(rows[0]), (batch,))
             learner.step(*(column[chosen] for column in rows))
 
+    several(trained)
     taken = best_seconds(several, seconds)
     return {"steps_per_second": 10 / taken.wall, "steps_per_cpu_second": 10 / taken.cpu, "torch": torch.__version__}

@@ -1,17 +1,25 @@
-"""The step that is timed: a method on random data of a standard size, through the programs that training runs."""
+"""The step that is timed: a method on a real log, some thousand steps into its training, through the programs that training
+runs.
 
-from dataclasses import dataclass
+A fresh network on random numbers would flatter: the kernels leave out rows whose gradient is 0, and how many these are
+depends on what the critics say.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import reallog
 from benchmarks.machine import quick_peak, timed
 from ringfence.algorithms import CPQ, METHODS
 from ringfence.algorithms.batches import DeviceData
 from ringfence.algorithms.interface import Learner, Spec
-from ringfence.training.device import aligned_empty
+from ringfence.training.device import aligned_empty, spec_of, to_device
 from ringfence.training.population import compile_programs, zero_sums
 
 HOPPER = (11, 3)  # observations, actions
@@ -49,33 +57,80 @@ def random_data(rows: int, observation_dim: int, action_dim: int) -> DeviceData:
     )
 
 
+def real_data(rows: int, log_rows: int) -> tuple[DeviceData, Spec]:
+    """The standard log of `log_rows`, repeated up to `rows`."""
+    log = reallog.read(log_rows)
+    data = to_device(log)
+    logged = np.asarray(data.rows)
+    packed = aligned_empty((rows, logged.shape[1]))
+    for start in range(0, rows, len(logged)):
+        packed[start : start + len(logged)] = logged[: rows - start]
+    starts = data.episode_starts[data.episode_starts < rows]
+    return data._replace(rows=jax.device_put(packed), episode_starts=starts), spec_of(log)
+
+
 @dataclass
 class Workload:
-    """A compiled training program of the last stage, ready to step."""
+    """The compiled training program of a method's last stage, ready to step."""
 
     method: Learner
+    data: DeviceData
+    spec: Spec
     members: int = 1
-    rows: int = 100_000
-    sizes: tuple[int, int] = HOPPER
+    limit: float = 30.0
+    done: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        spec, last = Spec(*self.sizes), len(self.method.stages(1)) - 1
-        self.data = random_data(self.rows, *self.sizes)
         self.seeds = jnp.arange(self.members, dtype=jnp.uint32)
-        init = compile_programs(self.method, spec, 0, self.members).init
-        state = init(self.seeds, jnp.full(self.members, 30.0))
-        self.programs = compile_programs(self.method, spec, last, self.members)
-        self.carry = state, zero_sums(self.method, spec, last, self.members, state, self.data)
+        self.last = len(self.method.stages(1)) - 1
+        self.state = self._programs(0).init(self.seeds, jnp.full(self.members, self.limit))
+        self.restart()
+
+    def _programs(self, stage: int) -> Any:
+        return compile_programs(self.method, self.spec, stage, self.members)
+
+    def _carry(self, stage: int) -> Any:
+        return self.state, zero_sums(self.method, self.spec, stage, self.members, self.state, self.data)
+
+    def restart(self) -> None:
+        """Take up the last stage with the present state."""
+        self.programs, self.carry = self._programs(self.last), self._carry(self.last)
+
+    def train(self, earlier: int, steps: int) -> None:
+        """Train from the start: `earlier` steps of each stage before the last (the detector), `steps` of the last."""
+        constants = (self.data, self.seeds)
+        for stage in range(self.last):
+            programs = self._programs(stage)
+            state, _ = programs.advance(constants, self._carry(stage), jnp.asarray(0), jnp.asarray(earlier))
+            self.state, _ = programs.finish(state, self.seeds, self.data)
+        self.restart()
+        self.advance(steps)
+
+    def save(self, path: Path) -> None:
+        np.savez(path, *(np.asarray(leaf) for leaf in jax.tree.leaves(self.carry[0])))
+
+    def load(self, path: Path, done: int) -> None:
+        leaves, structure = jax.tree.flatten(self.state)
+        saved = np.load(path)
+        self.state = jax.tree.unflatten(structure, [jnp.asarray(saved[f"arr_{i}"]) for i in range(len(leaves))])
+        self.done = done
+        self.restart()
 
     def compiled(self) -> Any:
         """The executable behind `advance`, to count its work."""
         arguments = (self.data, self.seeds), self.carry, jnp.asarray(0), jnp.asarray(1)
-        return self.programs.advance.lower(*arguments).compile().compiled  # type: ignore[attr-defined]
+        return self.programs.advance.lower(*arguments).compile().compiled
 
     def advance(self, steps: int) -> None:
         """Make this many updates and wait for them."""
-        self.carry = self.programs.advance((self.data, self.seeds), self.carry, jnp.asarray(0), jnp.asarray(steps))
+        span = jnp.asarray(self.done), jnp.asarray(self.done + steps)
+        self.carry = self.programs.advance((self.data, self.seeds), self.carry, *span)
+        self.done += steps
         jax.block_until_ready(self.carry)
+
+    def means(self, steps: int) -> dict[str, float]:
+        """Metrics of the last `steps` updates, the only ones since the sums were set to 0."""
+        return {name: float(np.mean(total)) / steps for name, total in self.carry[1].items()}
 
     def steps_per_second(self, windows: int, seconds: float, size: int = 2048) -> dict[str, float]:
         """The best and the median of several windows, the best per second of processor time, and the GFLOP/s of a large
@@ -85,17 +140,21 @@ class Workload:
         steps = max(1, int(seconds / (timed(lambda: self.advance(3)).cpu / 3)))
         peak = quick_peak(size)
         peaks, taken = [peak()], []
+        self.state = self.carry[0]
+        self.restart()  # the sums of metrics begin again
         for _ in range(windows):
             taken.append(timed(lambda: self.advance(steps)))
             peaks.append(peak())
         rates = np.array([steps / t.wall for t in taken])
         beside = np.maximum(peaks[:-1], peaks[1:])  # the better of before and after
+        metrics = self.means(windows * steps)
         return {
             "steps_per_second": float(rates.max()),
             "median": float(np.median(rates)),
             "steps_per_cpu_second": max(steps / t.cpu for t in taken),
             "peak_gflops": max(peaks),
             "steps_per_peak_gflop": float(np.median(rates / beside)),
+            **{name: metrics[name] for name in ("indicator", "ood_rate") if name in metrics},
         }
 
 
@@ -103,18 +162,30 @@ def step_speed(
     name: str,
     settings: dict[str, Any] | None = None,
     members: int = 1,
-    rows: int = 100_000,
-    sizes: tuple[int, int] = HOPPER,
+    rows: int = reallog.ROWS,
+    log_rows: int = reallog.ROWS,
+    earlier: int = 2000,
+    trained: int = 3000,
+    states: str | None = None,
     windows: int = 5,
     seconds: float = 0.6,
     peak_size: int = 2048,
 ) -> dict[str, float]:
-    """Steps per second of a method, and the work in one step."""
+    """Steps per second of a method after `trained` steps on the standard log, and the work in one step. The trained state is
+    kept in the folder `states`, so that a benchmark trains each method once."""
     from benchmarks.flops import program_work
     from ringfence.training.compilation import use_compilation_cache
 
     use_compilation_cache()
-    workload = Workload(method_called(name, **(settings or {})), members, rows, (sizes[0], sizes[1]))
+    workload = Workload(method_called(name, **(settings or {})), *real_data(rows, log_rows), members)
+    described = f"{workload.method} {members} {rows} {log_rows} {earlier} {trained}"
+    kept = Path(states or reallog.FOLDER, f"state-{hashlib.sha256(described.encode()).hexdigest()[:16]}.npz")
+    if states and kept.exists():
+        workload.load(kept, trained)
+    elif trained:
+        workload.train(earlier, trained)
+        if states:
+            workload.save(kept)
     work = program_work(workload.compiled())
     speed = workload.steps_per_second(windows, seconds, peak_size)
     share = speed.pop("steps_per_peak_gflop") * work["matrix_flops"] * 1e-9

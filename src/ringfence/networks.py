@@ -2,7 +2,7 @@
 
 All of them take whole batches (leading axes are free) and multiply once per layer: one large matrix product is
 what the hardware does best. Inside ringfence observations are normalised and actions lie in [-1, 1]; `Policy`
-translates from and to the person's own units.
+translates from and to the user's own units.
 """
 
 import math
@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ringfence.deploy.network import LOG_STD_RANGES
-from ringfence.kernels import calls as kernels
+from ringfence.kernels.linear import linear
+from ringfence.kernels.mlp import Layers, accelerated
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -24,41 +25,60 @@ Tree = TypeVar("Tree")
 
 
 class Linear(eqx.Module):
-    """x W + b."""
+    """The parameters of x W + b."""
 
     weight: Float[Array, "inputs outputs"]
     bias: Float[Array, " outputs"]
-
-    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
-        return x @ self.weight + self.bias
 
 
 def row_mean(x: Float[Array, "*batch features"]) -> Float[Array, "*batch 1"]:
     """The mean over the features, as a matrix product: XLA adds up a row one number after another on a CPU. In full
     precision wherever products have less by default."""
-    features = x.shape[-1]
-    return jnp.matmul(x, jnp.full((features, 1), 1.0 / features, x.dtype), precision="highest")
+    return _row_product(x, 1.0 / x.shape[-1])
 
 
-@jax.custom_vjp
+def row_sum(x: Float[Array, "*batch features"]) -> Float[Array, "*batch"]:
+    """The sum over the features, as a matrix product for the same reason."""
+    return _row_product(x, 1.0)[..., 0]
+
+
+def _row_product(x: Float[Array, "*batch features"], factor: float) -> Float[Array, "*batch 1"]:
+    return jnp.matmul(x, jnp.full((x.shape[-1], 1), factor, x.dtype), precision="highest")
+
+
+@jax.custom_jvp
 def layer_norm(x: Float[Array, "*batch features"]) -> Float[Array, "*batch features"]:
     """Zero mean and unit variance over the features; the layer that follows can rescale, so nothing is learned here."""
-    return _layer_norm_forward(x)[0]
+    return _normalised_and_scale(x)[0]
 
 
-def _layer_norm_forward(x: Array) -> tuple[Array, tuple[Array, Array]]:
+def _normalised_and_scale(x: Array) -> tuple[Array, Array]:
     centred = x - row_mean(x)
     scale = jax.lax.rsqrt(row_mean(centred**2) + 1e-5)
-    return centred * scale, (centred * scale, scale)
+    return centred * scale, scale
 
 
-def _layer_norm_backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array]:
-    """What automatic differentiation gives too, with half the sums over features."""
-    normalised, scale = kept
-    return (scale * (gradient - row_mean(gradient) - normalised * row_mean(gradient * normalised)),)
+def _layer_norm_along(constants: tuple[Array, Array], direction: Array) -> Array:
+    """The derivative along a direction. It is symmetric: a gradient goes back by the same formula, with half the sums
+    over features of what automatic differentiation gives."""
+    normalised, scale = constants
+    return scale * (direction - row_mean(direction) - normalised * row_mean(direction * normalised))
 
 
-layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
+@layer_norm.defjvp
+def _layer_norm_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    constants = _normalised_and_scale(*primals)
+    return constants[0], linear(_layer_norm_along, _layer_norm_along, constants, tangents[0])
+
+
+@accelerated
+def mlp(x: Float[Array, "*batch inputs"], layers: Layers, normalise: bool) -> Float[Array, "*batch outputs"]:
+    """Linear layers, given by weight and bias, with ReLU between them and, if asked, LayerNorm before each ReLU."""
+    (weight, bias), *others = layers
+    x = x @ weight + bias
+    for weight, bias in others:
+        x = jax.nn.relu(layer_norm(x) if normalise else x) @ weight + bias
+    return x
 
 
 class MLP(eqx.Module):
@@ -79,20 +99,8 @@ class MLP(eqx.Module):
         self.layers = tuple(layers)
         self.normalise = normalise
 
-    def __call__(self, x: Float[Array, "*batch inputs"], *, again: bool = False) -> Float[Array, "*batch outputs"]:
-        """With `again` the same is asked elsewhere with a gradient, and should be computed once for both."""
-        if not kernels.usable(x, *jax.tree.leaves(self.layers)):
-            return self.plain(x)
-        layers = tuple((layer.weight, layer.bias) for layer in self.layers)
-        output = kernels.mlp(x.reshape(-1, x.shape[-1]), layers, self.normalise, again)
-        return output.reshape(*x.shape[:-1], output.shape[-1])
-
-    def plain(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
-        """What the network is, layer by layer; the kernels give the same."""
-        x = self.layers[0](x)
-        for layer in self.layers[1:]:
-            x = layer(jax.nn.relu(layer_norm(x) if self.normalise else x))
-        return x
+    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+        return mlp(x, tuple((layer.weight, layer.bias) for layer in self.layers), self.normalise)
 
 
 def pairs(
@@ -147,8 +155,7 @@ class Gaussian(NamedTuple):
 
     def kl_to_standard(self) -> Float[Array, "*batch"]:
         """KL(N(mean, std^2) || N(0, 1)), a sum over dimensions."""
-        terms = self.mean**2 + jnp.exp(2.0 * self.log_std) - 1.0 - 2.0 * self.log_std
-        return 0.5 * terms.shape[-1] * row_mean(terms)[..., 0]
+        return 0.5 * row_sum(self.mean**2 + jnp.exp(2.0 * self.log_std) - 1.0 - 2.0 * self.log_std)
 
 
 def tanh_log_det(u: Float[Array, "*batch dim"]) -> Float[Array, "*batch"]:
@@ -166,7 +173,7 @@ class TanhGaussianActor(eqx.Module):
 
     def __call__(self, observations: Float[Array, "*batch obs"]) -> Gaussian:
         """The Gaussian before the squash."""
-        mean, log_std = jnp.split(self.mlp(observations, again=True), 2, -1)
+        mean, log_std = jnp.split(self.mlp(observations), 2, -1)
         return Gaussian(mean, jnp.clip(log_std, *LOG_STD_RANGES["tanh-gaussian"]))
 
     def mode(self, observations: Float[Array, "*batch obs"]) -> Float[Array, "*batch act"]:
@@ -179,7 +186,7 @@ def sample_tanh(
 ) -> tuple[Float[Array, "*count batch act"], Float[Array, "*count batch"]]:
     """Draw actions by reparametrisation, with their log-probabilities under the squashed distribution."""
     shape = gaussian.mean.shape
-    # In rows as long as can be, which the processor takes many numbers at a time; the draws are the same.
+    # One long row per draw: XLA vectorises over the last axis, and an action has only a few numbers. The draws are the same.
     noise = jax.random.normal(key, (*count, gaussian.mean.size))
     u = gaussian.mean.ravel() + gaussian.std.ravel() * noise
     noise, u, actions = (x.reshape(*count, *shape) for x in (noise, u, jnp.tanh(u)))

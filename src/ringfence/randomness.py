@@ -1,7 +1,7 @@
 """Random numbers: JAX's own Threefry, the same numbers for the same seed, several times as fast on a CPU.
 
 There JAX makes a loop of the twenty rounds, and a step of training draws six times and waits for each loop. Here a draw is
-one call, or one pass over its numbers where there are no kernels. (Threefry-2x32 with 20 rounds: Salmon and others,
+one call of a kernel, or one pass over its numbers where XLA computes. (Threefry-2x32 with 20 rounds: Salmon and others,
 "Parallel random numbers: as easy as 1, 2, 3", SC 2011.)
 """
 
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.extend.random import define_prng_impl
 from jaxtyping import Array, Int, PRNGKeyArray, UInt32
 
-from ringfence.kernels import calls as kernels
+from ringfence.kernels import calls
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
@@ -22,8 +22,8 @@ Words = UInt32[Array, "*shape"]
 
 def threefry(key: UInt32[Array, "2"], high: Words, low: Words) -> tuple[Words, Words]:
     """The block cipher: two words for every counter of two words."""
-    if kernels.available():
-        return kernels.threefry(key, high, low)
+    if calls.available():
+        return calls.threefry(key, high, low)
     first, second = key[0], key[1]
     schedule = (first, second, first ^ second ^ jnp.uint32(PARITY))
     high, low = high + first, low + second

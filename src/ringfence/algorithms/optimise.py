@@ -2,12 +2,11 @@
 
 from typing import Any, NamedTuple, TypeVar, cast
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from ringfence.kernels import calls as kernels
+from ringfence.kernels import calls
 
 Params = TypeVar("Params")
 DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8  # the paper's, and everybody's
@@ -23,7 +22,7 @@ class Adam(NamedTuple):
 
     def step(self, gradient: Params, state: optax.OptState, params: Params) -> tuple[Params, optax.OptState]:
         """The parameters and the state after one step down the gradient."""
-        if kernels.usable(*jax.tree.leaves(params)):
+        if calls.can_step(params, gradient):
             return self._in_one_pass(gradient, state, params)
         updates, state = self._optax.update(gradient, state, cast(Any, params))
         moved: Params = optax.apply_updates(cast(Any, params), updates)
@@ -33,7 +32,7 @@ class Adam(NamedTuple):
         averages, *rest = state
         count = averages.count + 1
         corrections = 1.0 - jnp.array([DECAY, SQUARE_DECAY], jnp.float32) ** count
-        moved, mean, square = kernels.adam(
+        moved, mean, square = calls.adam(
             gradient,
             params,
             averages.mu,

@@ -1,7 +1,8 @@
-"""Compiled code of our own for CPUs: networks, their optimiser and random words.
+"""Compiled code for CPUs: networks, their optimiser and random words. An optional part of the package, built when it is
+installed.
 
-`computation` says what computes here; `calls` is what networks, optimiser and random numbers use. Where the kernels cannot
-run, XLA's own products do the same work.
+`computation` says what computes here and `explanation` why; `mlp` is what networks use, `calls` what the optimiser and
+random numbers use. Where the kernels cannot run, XLA's own products do the same work.
 """
 
 
@@ -10,4 +11,11 @@ def computation() -> str:
     digits, so a run records it, and goes on to the same numbers only under the same."""
     from ringfence.kernels import calls  # imports JAX
 
-    return calls.computation()
+    return "xla" if calls.obstacle() else f"kernels/{calls.library_name()}"
+
+
+def explanation() -> str:
+    """Why XLA computes and not the kernels; empty if the kernels do."""
+    from ringfence.kernels import calls
+
+    return calls.obstacle()

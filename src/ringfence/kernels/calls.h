@@ -1,4 +1,4 @@
-// What a call gets from XLA: arrays and threads.
+// Arrays and threads, as XLA hands them to a call.
 
 #pragma once
 
@@ -15,12 +15,12 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-constexpr int64_t PIECE = 8192;  // numbers that a core takes at once where they are only added or the like
+constexpr int64_t PIECE = 8192;  // numbers per task in element-wise work
 
-constexpr int64_t WORTH_A_THREAD = 4'000'000;  // operations: to wake one takes as long as some millions
+constexpr int64_t WORTH_A_THREAD = 4'000'000;  // operations: waking a thread takes as long as some millions of them
 
-// Runs `task` for 0 to count - 1, `work` operations in all, on this thread and on those of XLA's that are free. None of them
-// is waited for before it has begun, so calls that run at the same time share the threads without harm.
+// Runs `task` for 0 to count - 1, `work` operations in all, on this thread and on free threads of XLA's pool. A thread that
+// has not begun is not waited for, so calls that run at the same time can share the pool.
 void for_all(ffi::ThreadPool& pool, int64_t count, int64_t work, const std::function<void(int64_t)>& task) {
   struct Shared {
     std::atomic<int64_t> next{0}, done{0};
@@ -41,46 +41,48 @@ void for_all(ffi::ThreadPool& pool, int64_t count, int64_t work, const std::func
 
 using Buffer = ffi::Buffer<ffi::F32>;
 
-// An argument or a result: `networks` matrices of rows by columns, or vectors (one row).
+// An argument or a result: `networks` matrices of rows by columns, or as many vectors (one row).
 struct Tensor {
   float* data;
   int64_t networks, rows, columns;
+
+  bool is(int64_t n, int64_t r, int64_t c) const { return networks == n && rows == r && columns == c; }
 
   float* of(int64_t network) const { return data + network * rows * columns; }
   float* row(int64_t network, int64_t i) const { return of(network) + i * columns; }
 };
 
-Tensor tensor(Buffer buffer, int axes) {
+// A buffer with fewer axes than asked for becomes an empty tensor, which no check of shapes accepts.
+Tensor tensor(Buffer buffer, size_t axes) {
   const auto sizes = buffer.dimensions();
+  if (sizes.size() < axes) return {};
   Tensor made{buffer.typed_data(), 1, 1, static_cast<int64_t>(sizes.back())};
   for (size_t i = 0; i + 1 < sizes.size(); ++i)
     (axes == 2 && i + 2 == sizes.size() ? made.rows : made.networks) *= sizes[i];
   return made;
 }
 
-// The arguments in order; what is read of them was checked when the call was made in Python.
-class Arguments {
+inline Buffer unwrap(Buffer buffer) { return buffer; }
+inline Buffer unwrap(ffi::Result<Buffer> result) { return *result; }
+
+// Arguments or results in order. One that is missing, or is not of floats, is an empty tensor.
+template <typename All>
+class InOrder {
  public:
-  explicit Arguments(ffi::RemainingArgs arguments) : arguments_(arguments) {}
-  Tensor matrix() { return tensor(*arguments_.get<Buffer>(next_++), 2); }
-  Tensor vector() { return tensor(*arguments_.get<Buffer>(next_++), 1); }
-  bool more() const { return next_ < arguments_.size(); }
+  explicit InOrder(All all) : all_(all) {}
+  Tensor matrix() { return next(2); }
+  Tensor vector() { return next(1); }
+  bool more() const { return next_ < all_.size(); }
 
  private:
-  ffi::RemainingArgs arguments_;
+  Tensor next(size_t axes) {
+    auto buffer = all_.template get<Buffer>(next_++);
+    return buffer.has_value() ? tensor(unwrap(*buffer), axes) : Tensor{};
+  }
+  All all_;
   size_t next_ = 0;
 };
-
-class Results {
- public:
-  explicit Results(ffi::RemainingRets results) : results_(results) {}
-  Tensor matrix() { return tensor(**results_.get<Buffer>(next_++), 2); }
-  Tensor vector() { return tensor(**results_.get<Buffer>(next_++), 1); }
-  bool more() const { return next_ < results_.size(); }
-
- private:
-  ffi::RemainingRets results_;
-  size_t next_ = 0;
-};
+using Arguments = InOrder<ffi::RemainingArgs>;
+using Results = InOrder<ffi::RemainingRets>;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// LayerNorm, of which nothing is learned, and ReLU.
+// LayerNorm without learned parameters, and ReLU.
 
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace {
 
-// In place: x becomes ReLU(LayerNorm(x)). LayerNorm's own output and scale are written where asked.
+// In place: x becomes ReLU(LayerNorm(x)). LayerNorm's own output and scales are also written where pointers are given.
 void normalise_rows(float* x, float* normalised, float* scales, int64_t rows, int64_t width) {
   for (int64_t i = 0; i < rows; ++i, x += width) {
     const float mean = sum_over(width, [&](int64_t j, auto kind) { return get(x, j, kind); }) / width;
@@ -21,13 +21,13 @@ void normalise_rows(float* x, float* normalised, float* scales, int64_t rows, in
     for_each(width, [&](int64_t j, auto kind) {
       const auto value = (get(x, j, kind) - mean) * scale;
       put(out, j, value);
-      put(x, j, where_positive(value, value));
+      put(x, j, relu(value));
     });
     if (scales) scales[i] = scale;
   }
 }
 
-// In place, for one row: the gradient at LayerNorm's output becomes the one at its input.
+// In place, for one row: the gradient at LayerNorm's output becomes the gradient at its input.
 void normalise_row_backward(float* g, const float* normalised, float scale, int64_t width) {
   const float mean = sum_over(width, [&](int64_t j, auto kind) { return get(g, j, kind); }) / width;
   const float along = sum_over(width, [&](int64_t j, auto kind) {

@@ -1,9 +1,10 @@
-// Networks of linear layers with ReLU between them, and LayerNorm before each ReLU if asked.
+// Networks of linear layers with ReLU between them and, with `normalise`, LayerNorm before each ReLU.
 
 #pragma once
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,10 +14,10 @@
 
 namespace {
 
-constexpr int64_t STRIP = 2 * MR;  // rows whose hidden layers stay in the first cache together
-constexpr int64_t CHUNK = 256;     // rows that one core takes through a network at once, at most
+constexpr int64_t STRIP = 2 * MR;  // rows whose hidden layers fit into the first-level cache together
+constexpr int64_t CHUNK = 256;     // the most rows that one core takes through a network at once
 
-// Rows of a batch in parts of about equal size: one a thread, or as many for each if it is large.
+// Rows of a batch in parts of about equal size and of at most CHUNK rows, the same number of parts for each thread.
 struct Parts {
   Parts(int64_t rows, int64_t threads) : rows(rows), count(std::max<int64_t>(1, std::min(threads, rows / (2 * MR)))) {
     if (rows > threads * CHUNK) count = threads * ((rows + threads * CHUNK - 1) / (threads * CHUNK));
@@ -30,7 +31,11 @@ struct Hidden {  // what is kept of a hidden layer: its output or, with LayerNor
   Tensor values, scales;
 };
 
-// Arguments: x, then weight and bias of each layer. Results: y; then, if they are wanted, what is kept of each hidden layer.
+ffi::Error wrong_shapes(const char* call) {
+  return ffi::Error::InvalidArgument(std::string(call) + ": shapes of the arguments or results do not fit together");
+}
+
+// Arguments: x, then weight and bias of each layer. Results: y; then, if asked for, what is kept of each hidden layer.
 ffi::Error forward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::RemainingRets results, bool normalise) {
   Arguments in(arguments);
   Results out(results);
@@ -46,11 +51,23 @@ ffi::Error forward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rema
     if (normalise) hidden.scales = out.vector();
     kept.push_back(hidden);
   }
+  if (layers.empty() || (!kept.empty() && kept.size() + 1 != layers.size())) return wrong_shapes("forward");
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const auto& [weight, bias] = layers[l];
+    const int64_t inputs = l ? layers[l - 1].first.columns : x.columns, outputs = weight.columns;
+    if (!weight.is(x.networks, inputs, outputs) || !bias.is(x.networks, 1, outputs) || outputs < 1)
+      return wrong_shapes("forward");
+    if (l < kept.size() && (!kept[l].values.is(x.networks, x.rows, outputs) ||
+                            (normalise && kept[l].scales.networks * kept[l].scales.columns != x.networks * x.rows)))
+      return wrong_shapes("forward");
+  }
+  if (!y.is(x.networks, x.rows, layers.back().first.columns)) return wrong_shapes("forward");
+
   int64_t widest = 0, strip = STRIP, work = 0;
   for (const auto& layer : layers) work += 2 * x.rows * x.networks * layer.first.rows * layer.first.columns;
   for (size_t l = 0; l + 1 < layers.size(); ++l) {
     widest = std::max(widest, layers[l].first.columns);
-    if (layers[l].first.columns % NR != 0) strip = CHUNK;  // an incomplete panel is put together once for all rows
+    if (layers[l].first.columns % NR != 0) strip = CHUNK;  // an incomplete panel is packed once for all rows
   }
 
   const Parts parts(x.rows, pool.num_threads());
@@ -58,7 +75,7 @@ ffi::Error forward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rema
     const int64_t network = task / parts.count, begin = parts.begin(task % parts.count);
     const int64_t rows = parts.size(task % parts.count);
     const size_t hidden = layers.size() - 1;
-    // Some rows at a time through the hidden layers, so that they stay in the first cache
+    // A strip of rows at a time goes through the hidden layers, so that it stays in the first-level cache.
     const float* last_hidden = x.of(network) + begin * x.columns;
     for (int64_t from = 0; from < rows; from += strip) {
       const int64_t count = std::min(strip, rows - from);
@@ -97,37 +114,40 @@ ffi::Error forward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rema
   return ffi::Error::Success();
 }
 
-// One layer on the way back
+// One layer in the backward pass
 struct Step {
   Tensor weight;
   Hidden input;  // x, or what was kept of the layer before
   bool normalised;
   Tensor weight_gradient, bias_gradient;
-  int64_t partial;  // where these two lie in the memory of another thread than the first
-  int64_t turned;   // where the turned weight lies
-  int64_t signal;   // where the gradient at the input lies, before LayerNorm and ReLU
+  int64_t partial;     // offset of these two in a thread's partial sums
+  int64_t transposed;  // offset of the transposed weight
+  int64_t signal;      // offset of the gradient at this layer's input
 };
 
-// The rows of a chunk whose gradient is not 0. The others give nothing, and they can be many: of two critics only the
-// smaller has a gradient at each row, and a state without an out-of-distribution action has none.
+// The rows of a chunk that can change a gradient. A row whose gradient at y is 0 adds nothing if all that it is multiplied
+// with is finite, and such rows can be many: of two critics only the smaller has a gradient at each row, and a state without
+// an out-of-distribution action has none. `adds_nothing(i)` says whether row i, with a gradient of 0, can be left out.
 struct LiveRows {
-  LiveRows(const float* gradient, int64_t columns, int64_t rows) : rows(rows) {
+  template <typename Predicate>
+  LiveRows(const float* gradient, int64_t columns, int64_t rows, Predicate adds_nothing) : rows(rows) {
     for (int64_t i = 0; i < rows; ++i, gradient += columns)
-      if (std::any_of(gradient, gradient + columns, [](float g) { return g != 0.0f; })) index[count++] = i;
+      if (std::any_of(gradient, gradient + columns, [](float g) { return g != 0.0f; }) || !adds_nothing(i))
+        index[count++] = i;
     if (8 * count <= 7 * rows) return;
-    all = true;  // or so many that it does not pay to bring them together
+    all = true;  // so many that gathering them does not pay
     std::iota(index, index + (count = rows), 0);
   }
 
-  // These rows of a matrix, whose chunk begins at `begin`, one after another, and after ReLU if asked
-  const float* of(const Tensor& matrix, int64_t network, int64_t begin, int slot, bool relu = false) const {
-    if (all && !relu) return matrix.row(network, begin);
+  // These rows of a matrix, whose chunk begins at `begin`, gathered; with `after_relu` ReLU is applied to them
+  const float* of(const Tensor& matrix, int64_t network, int64_t begin, int slot, bool after_relu = false) const {
+    if (all && !after_relu) return matrix.row(network, begin);
     float* together = scratch(slot, CHUNK * matrix.columns);
     for (int64_t i = 0; i < count; ++i) {
       const float* from = matrix.row(network, begin + index[i]);
       for_each(matrix.columns, [&](int64_t j, auto kind) {
         const auto value = get(from, j, kind);
-        put(together, i * matrix.columns + j, relu ? where_positive(value, value) : value);
+        put(together, i * matrix.columns + j, after_relu ? relu(value) : value);
       });
     }
     return together;
@@ -137,10 +157,10 @@ struct LiveRows {
   bool all = false;
 };
 
-// weight_gradient = input^T signal, bias_gradient = sums of the signal's columns, or added to what is there
+// weight_gradient = input^T signal, bias_gradient = sums of the signal's columns; with `onto` added to what is there
 void weight_gradients(const float* input, int64_t inputs, const float* signal, int64_t outputs, int64_t rows,
                       float* weight_gradient, float* bias_gradient, bool onto) {
-  if (outputs < LANES) {  // the transpose of a product with few columns has few rows, which may be any number
+  if (outputs < LANES) {  // few columns: compute the transpose, because a tile may have any number of rows
     for (int64_t j = 0; j < inputs; j += NR)
       multiply_panel({signal, 1, outputs}, {input + j, inputs, 1}, nullptr, {weight_gradient + j * outputs, 1, outputs},
                      outputs, rows, static_cast<int>(std::min<int64_t>(NR, inputs - j)), After::nothing, onto);
@@ -156,12 +176,12 @@ void weight_gradients(const float* input, int64_t inputs, const float* signal, i
     });
 }
 
-// Arguments: the gradient at y; then for each layer, the last first: its weight, and x or what was kept of the layer
-// before. Results: the gradient at x, if it is wanted; then those of each layer's weight and bias, the last first, if they
-// are.
+// Arguments: the gradient at y; then for each layer, the last first: its weight, and x or what was kept of the layer before.
+// Results: with `wants_input` the gradient at x; then, with `wants_weights`, those of each layer's weight and bias, the last
+// first.
 //
-// Each thread has its own rows, whose signals stay in its cache until the weights' gradients have them; what the threads
-// found is added up in the end.
+// Each thread has its own rows, whose gradients at the hidden layers ("signals") stay in its cache until they have been added
+// to the weights' gradients. The threads' partial sums are added up in the end.
 ffi::Error backward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::RemainingRets results, bool normalise,
                     bool wants_input, bool wants_weights) {
   Arguments in(arguments);
@@ -169,28 +189,36 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rem
   const Tensor gradient = in.matrix();
   const Tensor x_gradient = wants_input ? out.matrix() : Tensor{};
   std::vector<Step> steps;
-  int64_t partial_size = 0, turned_size = 0, signal_size = 0, strip = STRIP;
+  int64_t partial_size = 0, transposed_size = 0, signal_size = 0, strip = STRIP;
   while (in.more()) {
-    Step step{in.matrix(), {in.matrix(), {}}, normalise && in.more(), {}, {}, partial_size, turned_size, signal_size};
+    Step step{in.matrix(), {in.matrix(), {}}, normalise && in.more(), {}, {}, partial_size, transposed_size, signal_size};
     const bool first = !in.more();
     if (step.normalised) step.input.scales = in.vector();
     if (wants_weights) step.weight_gradient = out.matrix(), step.bias_gradient = out.vector();
+    const int64_t inputs = step.weight.rows, outputs = steps.empty() ? gradient.columns : steps.back().weight.rows;
+    if (inputs < 1 || !step.weight.is(gradient.networks, inputs, outputs) ||
+        !step.input.values.is(gradient.networks, gradient.rows, inputs) ||
+        (step.normalised && step.input.scales.networks * step.input.scales.columns != gradient.networks * gradient.rows) ||
+        (wants_weights && (!step.weight_gradient.is(gradient.networks, inputs, outputs) ||
+                           !step.bias_gradient.is(gradient.networks, 1, outputs))) ||
+        (wants_input && first && !x_gradient.is(gradient.networks, gradient.rows, inputs)))
+      return wrong_shapes("backward");
     partial_size += (step.weight.rows + 1) * step.weight.columns;
-    turned_size += step.weight.rows * step.weight.columns;
+    transposed_size += step.weight.rows * step.weight.columns;
     signal_size += CHUNK * step.weight.rows;
     if (!first && step.weight.rows % NR != 0) strip = CHUNK;
     steps.push_back(step);
   }
+  if (steps.empty()) return wrong_shapes("backward");
   const int64_t networks = gradient.networks, threads = pool.num_threads();
-  // A range of rows for each thread. With more of them threads would end at the same time more often, but what each found
-  // would have to be added up.
+  // A range of rows for each thread. More ranges would balance the threads better, but each has partial sums to be added up.
   const int64_t ranges = networks >= 4 * threads ? 1 : std::clamp<int64_t>(gradient.rows / 128, 1, threads);
   float* partials = wants_weights ? scratch(5, networks * (ranges - 1) * partial_size) : nullptr;
 
-  for_all(pool, networks * ranges, 4 * gradient.rows * networks * turned_size, [&](int64_t task) {
+  for_all(pool, networks * ranges, 4 * gradient.rows * networks * transposed_size, [&](int64_t task) {
     const int64_t network = task / ranges, range = task % ranges;
     const int64_t begin = gradient.rows * range / ranges, end = gradient.rows * (range + 1) / ranges;
-    float *turned = scratch(4, turned_size), *signals = scratch(1, signal_size);
+    float *transposed = scratch(4, transposed_size), *signals = scratch(1, signal_size);
     const size_t backs = steps.size() - (wants_input ? 0 : 1);  // layers whose input has a gradient
     for (size_t l = 0; l < backs; ++l) {
       const Tensor& weight = steps[l].weight;
@@ -198,11 +226,23 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rem
       for (int64_t j = 0; j < weight.rows; j += NR) {
         const int columns = static_cast<int>(std::min<int64_t>(NR, weight.rows - j));
         pack({weight.of(network) + j * weight.columns, 1, weight.columns}, weight.columns, columns, columns,
-             turned + steps[l].turned + j, weight.rows);
+             transposed + steps[l].transposed + j, weight.rows);
       }
     }
+    auto weights_finite = [&, known = false, finite = true]() mutable {
+      for (size_t l = 0; !known && finite && l < backs; ++l)
+        finite = all_finite(steps[l].weight.of(network), steps[l].weight.rows * steps[l].weight.columns);
+      known = true;
+      return finite;
+    };
     for (int64_t chunk = begin; chunk < end; chunk += CHUNK) {
-      const LiveRows live(gradient.of(network) + chunk * gradient.columns, gradient.columns, std::min(CHUNK, end - chunk));
+      const auto adds_nothing = [&](int64_t i) {  // 0 times NaN or infinity is NaN
+        return weights_finite() && std::all_of(steps.begin(), steps.end(), [&](const Step& step) {
+                 return all_finite(step.input.values.row(network, chunk + i), step.input.values.columns);
+               });
+      };
+      const LiveRows live(gradient.of(network) + chunk * gradient.columns, gradient.columns, std::min(CHUNK, end - chunk),
+                          adds_nothing);
       const float* top = live.of(gradient, network, chunk, 2);
       if (wants_input && !live.all) std::fill_n(x_gradient.row(network, chunk), live.rows * x_gradient.columns, 0.0f);
       for (int64_t from = 0; from < live.count; from += strip) {
@@ -220,7 +260,7 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Rem
                 put(below, i * width + j, above[i] * get(step.weight.of(network), j, kind));
               });
           } else {
-            multiply({above, step.weight.columns, 1}, {turned + step.turned, width, 1}, nullptr, {below, width, 1}, count,
+            multiply({above, step.weight.columns, 1}, {transposed + step.transposed, width, 1}, nullptr, {below, width, 1}, count,
                      step.weight.columns, width);
           }
           for (int64_t i = 0; i < count; ++i) {

@@ -1,4 +1,4 @@
-// The optimiser.
+// Adam (Kingma and Ba, 2015).
 
 #pragma once
 
@@ -23,8 +23,8 @@ void adam_piece(const float* __restrict gradient, float* __restrict parameter, f
   }
 }
 
-// Adam (Kingma and Ba, 2015), in place. Arguments: what the two averages are divided by, then gradient, parameter, average
-// gradient and average square of every array. Results: parameter and averages of every array, in the same memory.
+// A step in place. Arguments: the bias corrections by which the two averages are divided; then gradient, parameter, average
+// gradient and average square of every array. Results: parameter and averages of every array, in their arguments' memory.
 ffi::Error adam(ffi::ThreadPool pool, Buffer corrections_buffer, ffi::RemainingArgs arguments, ffi::RemainingRets results,
                 float rate, float decay, float square_decay, float epsilon) {
   const Tensor corrections = tensor(corrections_buffer, 1);
@@ -36,12 +36,18 @@ ffi::Error adam(ffi::ThreadPool pool, Buffer corrections_buffer, ffi::RemainingA
   };
   std::vector<Piece> pieces;
   int64_t work = 0;
+  if (corrections.columns != 2 || networks < 1 || arguments.size() % 4 || results.size() != arguments.size() / 4 * 3)
+    return ffi::Error::InvalidArgument("adam: two corrections, four arguments and three results of each array");
   for (size_t i = 0; i < arguments.size(); i += 4) {
+    const size_t elements = arguments.get<Buffer>(i)->element_count();
+    for (size_t j = 1; j < 4; ++j)
+      if (arguments.get<Buffer>(i + j)->element_count() != elements || elements % networks)
+        return ffi::Error::InvalidArgument("adam: gradient, parameter and averages must have the same shape");
     const Buffer gradient = *arguments.get<Buffer>(i), parameter = *arguments.get<Buffer>(i + 1),
                  mean = *arguments.get<Buffer>(i + 2), square = *arguments.get<Buffer>(i + 3);
     for (size_t j = 0; j < 3; ++j)
       if ((*results.get<Buffer>(i / 4 * 3 + j))->typed_data() != arguments.get<Buffer>(i + 1 + j)->typed_data())
-        return ffi::Error::Internal("a result of adam is not in its argument's memory");
+        return ffi::Error::Internal("adam: a result is not in its argument's memory");
     const int64_t size = static_cast<int64_t>(gradient.element_count()) / networks;
     work += 64 * networks * size;  // divisions, square roots, memory
     for (int64_t network = 0; network < networks; ++network)

@@ -1,6 +1,6 @@
 // Matrix products of a few hundred rows.
 //
-// A tile of a product is MR rows by one or two vectors of columns: as many sums as the registers hold.
+// A tile of a product is up to MR rows by one or two vectors of columns: as many sums as the registers hold.
 
 #pragma once
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int MR = LANES == 16 ? 12 : 6;
 constexpr int NR = 2 * LANES;  // columns of a wide panel
-constexpr int DEPTH = 256;     // a panel of this depth fits into the first cache
+constexpr int DEPTH = 256;     // a panel of this depth fits into the first-level cache
 
 // A matrix in memory: element (i, j) lies at data[i * row + j * column].
 template <typename Float>
@@ -29,7 +29,7 @@ struct Matrix {
 using Input = Matrix<const float>;
 using Output = Matrix<float>;
 
-enum class After { nothing, relu };  // what happens to a sum when it is complete
+enum class After { nothing, relu };  // what is applied to a sum when it is complete
 
 // One tile of C = start + A B: `rows` rows and `vectors` vectors of columns. `start` has a row for each of C's,
 // `start_row` apart, or one for all of them (0).
@@ -41,7 +41,7 @@ __attribute__((noinline)) void tile(Input a, const float* b, ptrdiff_t b_row, in
   for (int i = 0; i < rows; ++i)
 #pragma GCC unroll 2
     for (int v = 0; v < vectors; ++v) sums[i][v] = load(start + i * start_row + v * LANES);
-  // Three rows to a pointer: the others are reached by one index register.
+  // One pointer for three rows: the second and third are reached through an index register.
   constexpr int pointers = (rows + 2) / 3;
   const float* left[pointers];
 #pragma GCC unroll 8
@@ -66,7 +66,7 @@ __attribute__((noinline)) void tile(Input a, const float* b, ptrdiff_t b_row, in
 #pragma GCC unroll 2
     for (int v = 0; v < vectors; ++v) {
       Vec value = sums[i][v];
-      if (after == After::relu) value = where_positive(value, value);
+      if (after == After::relu) value = relu(value);
       store(c + i * c_row + v * LANES, value);
     }
 }
@@ -81,7 +81,7 @@ constexpr std::array<Tile, sizeof...(before)> make_tiles(std::integer_sequence<i
 template <int vectors>
 constexpr auto TILES = make_tiles<vectors>(std::make_integer_sequence<int, MR>{});
 
-// Memory of this thread, aligned to cache lines.
+// Working memory of this thread, aligned to cache lines. It stays allocated between calls.
 float* scratch(int slot, size_t size) {
   thread_local std::array<std::vector<float>, 6> slots;
   std::vector<float>& memory = slots[slot];
@@ -91,8 +91,8 @@ float* scratch(int slot, size_t size) {
   return memory.data() + (-address % 64) / sizeof(float);
 }
 
-// A square block of LANES by LANES. Each round puts rows i and i + LANES / 2 together, element by element; after
-// log2(LANES) rounds rows have become columns.
+// Transposes a square block of LANES by LANES. Each round interleaves rows i and i + LANES / 2; after log2(LANES) rounds
+// rows have become columns.
 void transpose(const float* from, ptrdiff_t from_row, float* to, ptrdiff_t to_row) {
   Vec block[LANES], next[LANES];
 #pragma GCC unroll 16
@@ -111,7 +111,7 @@ void transpose(const float* from, ptrdiff_t from_row, float* to, ptrdiff_t to_ro
   for (int i = 0; i < LANES; ++i) store(to + i * to_row, block[i]);
 }
 
-// `columns` columns of B into rows that lie `row` apart. A row has room for `width`; what is left of it becomes 0.
+// Copies `columns` columns of B into rows that lie `row` apart and have room for `width` numbers; the rest is filled with 0.
 void pack(Input b, int64_t depth, int columns, int width, float* to, ptrdiff_t row) {
   const bool whole = columns == width && width % LANES == 0;
   int64_t k = 0;
@@ -126,15 +126,15 @@ void pack(Input b, int64_t depth, int columns, int width, float* to, ptrdiff_t r
     for (int j = 0; j < width; ++j) to[k * row + j] = j < columns ? b.data[k * b.row + j * b.column] : 0.0f;
 }
 
-// C = start + A B for some columns (a panel's width at most) and any number of rows. `start` is a row, or null for 0;
-// `onto` adds to what C has.
+// C = start + A B for at most a panel's width of columns and any number of rows. `start` is a row, or null for 0. With
+// `onto` the product is added to C instead.
 void multiply_panel(Input a, Input b, const float* start, Output c, int64_t rows, int64_t depth, int columns,
                     After after = After::nothing, bool onto = false) {
   const int width = columns <= LANES ? LANES : NR;
   const auto& tiles = width == NR ? TILES<2> : TILES<1>;
-  const int64_t high = (rows + MR - 1) / MR;  // tiles, of about equal numbers of rows
+  const int64_t high = (rows + MR - 1) / MR;  // number of tiles, of about equal height
   const bool whole = columns == width && c.column == 1;
-  // Where A's rows lie in the first cache, B can come straight from the second. Else it is put together in the first.
+  // Where A's rows are in the first-level cache, B is read straight from the second level. Else it is packed into a panel.
   const bool direct = a.column == 1 && b.column == 1 && columns == width;
   float* panel = scratch(0, DEPTH * NR);
   float first[NR] = {};
@@ -154,7 +154,7 @@ void multiply_panel(Input a, Input b, const float* start, Output c, int64_t rows
         run(a.at(i, k), right, right_row, part, k || onto ? to.data : first, k || onto ? to.row : 0, to.data, to.row, now);
         continue;
       }
-      // By way of a whole tile
+      // An incomplete tile is computed in a whole one
       float edge[MR * NR] = {};
       for (int r = 0; r < count; ++r)
         for (int j = 0; j < columns; ++j)
@@ -173,7 +173,7 @@ void multiply(Input a, Input b, const float* start, Output c, int64_t rows, int6
                    static_cast<int>(std::min<int64_t>(NR, columns - j)), after);
 }
 
-// y = x w + b for one output: a critic's last layer
+// y = x w + b for one output, as a critic's last layer has it
 void dot_rows(const float* x, const float* w, float b, float* y, int64_t rows, int64_t inputs) {
   for (int64_t i = 0; i < rows; ++i, x += inputs)
     y[i] = b + sum_over(inputs, [&](int64_t k, auto kind) { return get(x, k, kind) * get(w, k, kind); });

@@ -1,4 +1,4 @@
-// Random words.
+// Random words: Threefry-2x32 with 20 rounds (Salmon and others, 2011), two random words for each counter of two words.
 
 #pragma once
 
@@ -7,8 +7,6 @@
 #include "calls.h"
 
 namespace {
-
-// The block cipher Threefry-2x32 (Salmon and others, 2011): two random words for each counter of two.
 
 void threefry_words(const uint32_t* __restrict key, const uint32_t* __restrict high, const uint32_t* __restrict low,
                     uint32_t* __restrict out_high, uint32_t* __restrict out_low, int64_t size) {
@@ -34,8 +32,12 @@ void threefry_words(const uint32_t* __restrict key, const uint32_t* __restrict h
 
 ffi::Error threefry(ffi::Buffer<ffi::U32> key, ffi::Buffer<ffi::U32> high, ffi::Buffer<ffi::U32> low,
                     ffi::Result<ffi::Buffer<ffi::U32>> out_high, ffi::Result<ffi::Buffer<ffi::U32>> out_low) {
+  const size_t words = high.element_count();
+  if (key.element_count() < 2 || words % (key.element_count() / 2) || low.element_count() != words ||
+      out_high->element_count() != words || out_low->element_count() != words)
+    return ffi::Error::InvalidArgument("threefry: counters and results must have the same shape");
   const int64_t keys = static_cast<int64_t>(key.element_count()) / 2;
-  const int64_t size = static_cast<int64_t>(high.element_count()) / keys;
+  const int64_t size = static_cast<int64_t>(words) / keys;
   for (int64_t i = 0; i < keys; ++i)
     threefry_words(key.typed_data() + 2 * i, high.typed_data() + i * size, low.typed_data() + i * size,
                    out_high->typed_data() + i * size, out_low->typed_data() + i * size, size);

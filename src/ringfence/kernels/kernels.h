@@ -1,16 +1,21 @@
-// What a step of training consists of, for XLA on a CPU.
+// The parts of a training step, as functions that XLA calls on a CPU.
 //
-// XLA multiplies one matrix after another and waits for all cores after each. Batches of reinforcement learning are so
-// small that the waiting, and the passes over activations between the products, cost as much as a third of the time. Here
-// a core takes some of the batch's rows through all layers without waiting, and does what lies between two
-// products while the rows are in its cache.
+// XLA multiplies one matrix after another and waits for all cores after each product. Batches of reinforcement learning are
+// so small that this waiting, and the passes over activations between the products, take up to a third of the time. Here a
+// core takes some rows of the batch through all layers without waiting, and applies bias, LayerNorm and ReLU while the rows
+// are in its cache.
 //
 // Calls, each over any number of networks at once (the leading axis):
 //
-//     forward    y, and what the gradient needs of each hidden layer if it is to be kept
-//     backward   the gradients of x or of weights and biases or both, given that of y
+//     forward    y and, if asked for, what the gradient needs of each hidden layer
+//     backward   the gradients of x, of weights and biases, or of both, given the gradient of y
 //     adam       a step of the optimiser
 //     threefry   random words
+//
+// They give what plain JAX gives, NaN and infinity included, up to the order in which floats are added. Shapes are checked in
+// Python before a call is made and here when it is run.
+
+#pragma once
 
 #include "network.h"
 #include "optimiser.h"

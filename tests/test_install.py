@@ -1,0 +1,135 @@
+"""The optional compiled part: built when ringfence is installed, chosen when it runs, and not missed where it is absent."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from ringfence.cli import main
+from ringfence.errors import InvalidSetting
+from ringfence.kernels import calls, computation, explanation, library
+
+ROOT = Path(__file__).parents[1]
+CPU = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+
+
+def install(folder: Path, compiler: str) -> Path:
+    """A wheel built from a copy of the source with this compiler, unpacked."""
+    if int(version("setuptools").split(".")[0]) < 77:
+        pytest.skip("pyproject.toml asks for setuptools 77")
+    source, wheels, target = folder / "source", folder / "wheels", folder / "installed"
+    built = shutil.ignore_patterns("*.so", "build.json", "__pycache__", "*.egg-info")
+    shutil.copytree(ROOT / "src", source / "src", ignore=built)
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    options = ["--no-build-isolation", "--no-deps", "--no-index", "--quiet", "--wheel-dir", str(wheels)]
+    environment = {**os.environ, "CC": compiler, "CXX": compiler}
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(source)], env=environment, check=True)
+    shutil.unpack_archive(next(wheels.glob("*.whl")), target, "zip")
+    return target
+
+
+def says(target: Path) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "RINGFENCE_KERNELS"}
+    command = [sys.executable, "-m", "ringfence", "doctor"]
+    ran = subprocess.run(
+        command, env={**environment, "PYTHONPATH": str(target)}, cwd=target, capture_output=True, text=True, check=True
+    )
+    return next(line for line in ran.stdout.splitlines() if line.startswith("computation"))
+
+
+@pytest.mark.slow
+def test_without_a_compiler_the_installation_succeeds_and_doctor_says_why_xla_computes(tmp_path) -> None:
+    target = install(tmp_path, shutil.which("false"))
+    assert not list(target.glob("ringfence/kernels/*.so"))
+    line = says(target)
+    assert "xla, because" in line
+    assert "false failed with exit code 1" in line
+
+
+@pytest.mark.slow
+def test_libraries_that_cannot_be_loaded_leave_the_work_to_xla(tmp_path) -> None:
+    """A compiler that says it succeeded and wrote something else."""
+    compiler = tmp_path / "compiler"
+    compiler.write_text('#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\necho nonsense > "$2"\n')
+    compiler.chmod(0o755)
+    target = install(tmp_path, str(compiler))
+    assert {path.name.split(".")[0] for path in target.glob("ringfence/kernels/*.so")} == {
+        "_processor",
+        "_avx2",
+        "_avx512",
+    }
+    assert "xla, because avx512: built for another system" in says(target)
+
+
+def test_where_the_build_did_not_fail_there_are_kernels() -> None:
+    """Else a mistake in the source would only make the tests of the kernels vanish."""
+    if not library.build_record() or os.environ.get("RINGFENCE_KERNELS") or " avx2 " not in CPU:
+        pytest.skip("never built here, chosen by hand, or a processor they are not for")
+    assert library.build_record()["failed"] == {}
+    assert calls.available(), explanation()
+
+
+def test_a_failed_build_is_told_with_its_reason(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(library, "FOLDER", tmp_path)
+    assert "not built" in library.choose("").reason
+    (tmp_path / "build.json").write_text(json.dumps({"failed": {"ringfence.kernels._avx2": "c++: no such file"}}))
+    assert "avx2: c++: no such file" in library.choose("").reason
+    assert library.choose("avx2") == library.Library("xla", reason="avx2: c++: no such file")
+
+
+def test_the_best_instruction_set_of_the_processor_is_taken_or_the_one_wished_for(monkeypatch, tmp_path) -> None:
+    for name in ("processor", "avx2", "avx512"):
+        (tmp_path / f"_{name}{library.EXTENSION_SUFFIXES[0]}").touch()
+    monkeypatch.setattr(library, "FOLDER", tmp_path)
+    has = {"avx512", "avx2"}
+    monkeypatch.setattr(library, "processor_lacks", lambda name: "" if name in has else "too old")
+    assert [library.choose(wish).name for wish in ("", "1", "avx2", "avx512", "xla", "0")] == [
+        "avx512",
+        "avx512",
+        "avx2",
+        "avx512",
+        "xla",
+        "xla",
+    ]
+    has.remove("avx512")
+    assert library.choose("").name == "avx2"
+    assert library.choose("avx512").name == "xla"
+    has.clear()
+    assert library.choose("") == library.Library("xla", reason="avx512: too old; avx2: too old")
+
+
+def test_an_unknown_wish_is_an_error_that_lists_the_choices() -> None:
+    with pytest.raises(InvalidSetting, match="avx512, avx2, xla"):
+        library.choose("sse")
+
+
+def test_the_processor_is_asked_what_it_has() -> None:
+    if library.built("processor") is None or not CPU:
+        pytest.skip("not built here")
+    flags = CPU.split()
+    assert (library.processor_lacks("avx2") == "") == ("avx2" in flags and "fma" in flags)
+    assert (library.processor_lacks("avx512") == "") == ("avx512f" in flags and "avx512vl" in flags)
+
+
+def test_a_library_for_another_version_of_xla_leaves_the_work_to_xla() -> None:
+    import _ctypes  # some shared library without our functions
+
+    foreign = library.Library("avx2", Path(_ctypes.__file__))
+    found = calls.registered(foreign)
+    assert found.name == "xla"
+    assert "built with jaxlib" in found.reason
+
+
+def test_what_computes_has_a_name_and_a_reason(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(calls, "active", lambda: library.Library("avx2"))
+    assert (computation(), explanation()) == ("kernels/avx2", "")
+    monkeypatch.setattr(calls, "active", lambda: library.Library("xla", reason="no compiler"))
+    assert (computation(), explanation()) == ("xla", "no compiler")
+    assert main(["doctor"]) == 0
+    assert "computation: xla, because no compiler" in capsys.readouterr().out
