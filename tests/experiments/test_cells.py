@@ -125,6 +125,13 @@ def test_a_report_of_nothing_says_so(sweep, tmp_path, capsys):
     assert "no results" in capsys.readouterr().err
 
 
+def test_an_unknown_task_or_method_of_a_figure_is_named(capsys):
+    assert main(["reproduce", "figure1", "--tasks", "hoper", "--dry-run"]) == 2
+    assert "hopper-torque" in capsys.readouterr().err
+    assert main(["reproduce", "figure2", "--methods", "magic", "--dry-run"]) == 2
+    assert "cpq-paper" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [["--address", "auto"], ["--gpus", "1"]])
 def test_options_of_ray_are_refused_for_the_local_engine(sweep, tmp_path, capsys, words, monkeypatch):
     monkeypatch.setattr("ringfence.experiments.conduct.measured_speeds", lambda *_: Known())

@@ -1,14 +1,16 @@
 """What an experiment says while it runs, and how long it thinks it takes."""
 
+import io
 import time
 
 import pytest
+from rich.console import Console
 
 from ringfence.experiments.conduct import makespan
 from ringfence.experiments.display import Display, duration, time_left
 from ringfence.experiments.grid import Cell
 from ringfence.experiments.runner import State
-from ringfence.experiments.speed import Speeds, kind, measured_speeds
+from ringfence.experiments.speed import START, Speeds, kind, measured_speeds, settings
 from tests.experiments.test_grid import a_cell
 from tests.experiments.trivial import experiment
 
@@ -47,6 +49,17 @@ def test_lines_without_a_terminal_name_what_failed_once(capsys):
     assert "1/2 cells done, 1 failed, all done" in err
 
 
+def test_on_a_terminal_a_table_shows_what_runs_and_how_far_it_is():
+    cells = experiment("plain", "other")
+    name = cells.cells[0].id
+    state = State(cells, began={name: time.monotonic() - 30.0}, steps={name: 12_000})
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(Display("trivial", lambda cell: 200.0, 1).render(state))
+    shown = console.export_text()
+    assert "0/2 cells done, 1 running" in shown
+    assert [name, "12,000", "30", "s", "3", "min"] in [line.split() for line in shown.splitlines()]
+
+
 def test_a_cell_takes_as_long_as_finished_ones_of_its_kind():
     cell, other = a_cell(), a_cell(seed=7)
     assert kind(cell) == kind(other)
@@ -56,10 +69,7 @@ def test_a_cell_takes_as_long_as_finished_ones_of_its_kind():
 
 
 def test_an_estimate_adds_stages_evaluations_and_test():
-    from ringfence.experiments import speed
-    from ringfence.experiments.grid import digest
-
     cell = a_cell()
-    speeds = Speeds({digest(cell.hyperparameters): {"policy": 0.01}}, {"hopper-torque": 0.2}, {})
+    speeds = Speeds({settings(cell): {"policy": 0.01}}, {"hopper-torque": 0.2}, {})
     # 50,000 steps, ten evaluations of ten episodes, fifty of the test
-    assert speeds.seconds(cell) == pytest.approx(speed.START + 500.0 + 0.2 * (100 + 50))
+    assert speeds.seconds(cell) == pytest.approx(START + 500.0 + 0.2 * (100 + 50))

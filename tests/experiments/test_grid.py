@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
@@ -138,6 +139,15 @@ def test_a_file_lists_every_combination(file):
     assert experiment.cells[0].hyperparameters["tau"] == 0.01
     assert experiment.cells[4].hyperparameters["hidden"] == [8, 8]
     assert experiment.cells[0].log.source == str(file.parent / "log.csv")  # relative to the grid's file
+
+
+def test_the_grid_in_the_docs_is_read(file):
+    page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text()
+    file.write_text(page.split("```toml\n")[1].split("```")[0])
+    (file.parent / "my_logs.parquet").write_text("a log")
+    cells = read_sweep(file).cells
+    assert len(cells) == 3 * 2 * 3  # variants, limits, seeds
+    assert cells[0].log.options == {"columns": {"rewards": "profit"}}
 
 
 def test_a_grid_may_be_yaml(file):

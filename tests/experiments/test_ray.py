@@ -12,7 +12,7 @@ from ringfence.experiments.cell import train_cell
 from ringfence.experiments.runner import run_experiment
 from ringfence.experiments.store import DirectoryStore
 from ringfence.experiments.sweepfile import read_sweep
-from tests.experiments.test_cells import GRID
+from tests.experiments.test_cells import GRID, Known
 from tests.experiments.test_runner import until
 from tests.experiments.trivial import LOGS, experiment, lines, work
 from tests.logs import narrow_log
@@ -101,20 +101,20 @@ def test_a_killed_driver_loses_nothing(ray, store):
         assert lines(store.path / "runs" / c.id / "ended") == ["once"]
 
 
-def test_a_cell_comes_to_the_same_policy_on_ray_as_in_this_process_through_an_address(ray, tmp_path):
-    from ringfence.experiments.remote import RemoteStore
+def test_a_cell_comes_to_the_same_policy_on_ray_as_in_this_process_through_an_address(ray, tmp_path, monkeypatch):
+    from ringfence.experiments.conduct import Machine, conduct
 
-    log = tmp_path / "log.h5"
+    monkeypatch.setattr("ringfence.experiments.conduct.measured_speeds", lambda *_: Known())
+    log, results = tmp_path / "log.h5", DirectoryStore(tmp_path / "results")
     ringfence.save(narrow_log(rows=600), log)
     (tmp_path / "grid.toml").write_text(GRID.replace("[0, 1]", "[0]"))
     cells = read_sweep(tmp_path / "grid.toml")
-    store = RemoteStore(f"file://{tmp_path}/remote")
+    name = cells.cells[0].id
     here = train_cell(cells.cells[0], tmp_path / "here", log)
-    key = cells.cells[0].log_fingerprint
-    state = run(store, cells, train_cell, {key: store.put_log(log, key)})
-    assert state.done == {cells.cells[0].id}
-    assert store.result(cells.cells[0].id)["policy"] == here["policy"]
-    assert (tmp_path / "remote" / "runs" / cells.cells[0].id / "policy.safetensors").exists()
+    state = conduct(cells, f"file://{tmp_path}/remote", results.path, Machine("ray"), progress=False)
+    assert state.done == {name}
+    assert results.result(name)["policy"] == here["policy"]
+    assert (tmp_path / "remote" / "runs" / name / "policy.safetensors").exists()
 
 
 def test_places_are_counted_by_what_a_cell_needs():

@@ -14,7 +14,7 @@ from tests.experiments.test_runner import until
 
 pytest.importorskip("fsspec")
 
-from ringfence.experiments.remote import RemoteStore
+from ringfence.experiments.remote import RemoteStore, upload_order
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_claim_that_no_one_renews_ends_by_itself_and_its_driver_need_not_wait(
 WORKER = """
 import sys, time
 from pathlib import Path
-from ringfence.experiments.remote import RemoteStore
+from ringfence.experiments.remote import RemoteStore, upload_order
 with RemoteStore(sys.argv[1], renew=0.05).workspace("cell") as path:
     (path / "checkpoints").mkdir(parents=True)
     for step in range(1, 1000):
@@ -127,3 +127,10 @@ def test_a_log_is_copied_once_and_fetched_into_the_cache(store, tmp_path):
     assert store.fetch_log(address).read_text() == "rows"
     log.write_text("rose")  # another log of the same name and size
     assert store.fetch_log(store.put_log(log, "another")).read_text() == "rose"
+
+
+def test_metrics_are_copied_before_checkpoints_and_manifests_last(tmp_path):
+    """So that a copy cut off anywhere holds no checkpoint without its arrays or newer than its metrics."""
+    names = ("checkpoints/step-1.json", "checkpoints/step-1.safetensors", "metrics.jsonl", "config.json")
+    order = [file.name for file in sorted((tmp_path / name for name in names), key=upload_order)]
+    assert order == ["config.json", "metrics.jsonl", "step-1.safetensors", "step-1.json"]

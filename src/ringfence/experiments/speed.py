@@ -2,7 +2,7 @@
 
 A finished cell of the same kind is the best measurement. Before there is one, a few hundred steps of each stage of the
 method and a few episodes of the task are timed in a process of its own, with a worker's number of threads, and kept in
-the cache directory.
+the cache directory. What is timed on processors is processor time, so that other work on the machine does not count.
 """
 
 import json
@@ -38,7 +38,7 @@ class Speeds:
         """How long the cell should take from its start to its end."""
         if (known := self.cells.get(kind(cell))) is not None:
             return known
-        per_step, schedule = self.steps[digest(cell.hyperparameters)], cell.schedule
+        per_step, schedule = self.steps[settings(cell)], cell.schedule
         learning: float = sum(
             stage.steps * per_step[stage.name] for stage in cell.variant.make().stages(schedule.steps)
         )
@@ -55,6 +55,10 @@ def kind(cell: Cell) -> str:
     return digest([cell.log_fingerprint, cell.variant.method, cell.hyperparameters, lengths, cell.task])
 
 
+def settings(cell: Cell) -> str:
+    return digest([cell.variant.method, cell.hyperparameters])
+
+
 def measured_speeds(cells: Iterable[Cell], results: Iterable[Mapping[str, Any]], threads: int) -> Speeds:
     """Speeds for these cells: from results, from the cache, or measured now."""
     cells = list(cells)
@@ -64,7 +68,7 @@ def measured_speeds(cells: Iterable[Cell], results: Iterable[Mapping[str, Any]],
             took.setdefault(kind(Cell.from_dict(result["cell"])), []).append(result["seconds"])
     finished = {name: median(seconds) for name, seconds in took.items()}
     rest = [cell for cell in cells if kind(cell) not in finished]
-    by_settings = {digest(cell.hyperparameters): cell for cell in rest}
+    by_settings = {settings(cell): cell for cell in rest}
     steps = {key: measure(threads, "steps", described(cell)) for key, cell in by_settings.items()}
     tasks = sorted({cell.task for cell in rest if cell.task is not None})
     episodes = {task: measure(threads, "episodes", {"task": task})["episode"] for task in tasks}
@@ -112,7 +116,7 @@ def time_steps(method: Any, sizes: tuple[int, int] = UNKNOWN_SIZES, seconds: flo
     use_compilation_cache()
     log = random_log(*sizes)
     method, data, spec = without_limit(method), to_device(log), spec_of(log)
-    seeds = jnp.zeros(1, jnp.uint32)
+    seeds, clock = jnp.zeros(1, jnp.uint32), processor_clock if jax.default_backend() == "cpu" else time.monotonic
     took = {}
     for index, stage in enumerate(method.stages(1)):
         programs = compile_programs(method, spec, index, 1)
@@ -120,10 +124,10 @@ def time_steps(method: Any, sizes: tuple[int, int] = UNKNOWN_SIZES, seconds: flo
         carry = state, zero_sums(method, spec, index, 1, state, data)
         steps, spent = 0, 0.0  # the first call, of no step, compiles
         while spent < seconds:
-            began = time.monotonic()
+            began = clock()
             carry = programs.advance((data, seeds), carry, jnp.asarray(0), jnp.asarray(steps))
             jax.tree.map(np.asarray, carry[1])  # wait for it
-            spent = time.monotonic() - began if steps else 0.0
+            spent = clock() - began if steps else 0.0
             if steps:
                 took[stage.name] = spent / steps
             steps = min(10 * steps, int(1.2 * seconds * steps / spent) + 1) if steps else 2
@@ -142,9 +146,14 @@ def time_episode(task: str) -> float:
     low, high = (getattr(evaluator.envs(1)[0].action_space, end) for end in ("low", "high"))
     policy = shipped_policy(task, "safe") if task in TASKS else lambda x: np.tile((low + high) / 2, (len(x), 1))
     evaluator(policy, 1)
-    began = time.monotonic()
+    began = time.process_time()
     evaluator(policy, EPISODES)
-    return (time.monotonic() - began) / EPISODES
+    return (time.process_time() - began) / EPISODES
+
+
+def processor_clock() -> float:
+    """Seconds of processor time, divided by the threads that share the work."""
+    return time.process_time() / int(os.environ.get("NPROC", "1"))
 
 
 def random_log(observation_dim: int, action_dim: int, rows: int = 20_000) -> Any:
