@@ -109,13 +109,15 @@ def time_steps(method: Any, sizes: tuple[int, int] = UNKNOWN_SIZES, seconds: flo
     import jax.numpy as jnp
     import numpy as np
 
+    from ringfence.algorithms.interface import AddsColumns
     from ringfence.training.compilation import use_compilation_cache
     from ringfence.training.device import spec_of, to_device
     from ringfence.training.population import compile_programs, without_limit, zero_sums
 
     use_compilation_cache()
     log = random_log(*sizes)
-    method, data, spec = without_limit(method), to_device(log), spec_of(log)
+    columns = method.columns(log) if isinstance(method, AddsColumns) else None
+    method, data, spec = without_limit(method), to_device(log, columns), spec_of(log)
     seeds, clock = jnp.zeros(1, jnp.uint32), processor_clock if jax.default_backend() == "cpu" else time.monotonic
     took = {}
     for index, stage in enumerate(method.stages(1)):
