@@ -121,7 +121,7 @@ def ends_of_frontier(gathered: Gathered, log: str, axes: Any, measure: str) -> N
     for which in ("safe", "unsafe"):
         if behaviour := gathered.behaviour(log, which, "noise-free"):
             axes.plot(behaviour["discounted_cost"], behaviour[measure], "*", color="black", markersize=8, zorder=3)
-            axes.annotate(which, (behaviour["discounted_cost"], behaviour[measure]), (4, 4), fontsize=6.5,
+            axes.annotate(which, (behaviour["discounted_cost"], behaviour[measure]), (-5, 3), fontsize=6.5, ha="right",
                           textcoords="offset points")  # fmt: skip
 
 
