@@ -137,6 +137,12 @@ def test_formats_escape_what_they_must():
     assert r"5\% & x|y, z \\" in latex(rows)
 
 
+def test_results_of_different_code_are_not_mixed_without_a_word(tmp_path):
+    folder(tmp_path, [{**result("cpq", seed, tested=False), "code": f"state {seed}"} for seed in (0, 1)])
+    with pytest.warns(UserWarning, match="2 different states"):
+        write_report(tmp_path)
+
+
 def test_a_folder_without_results_is_named(tmp_path):
     with pytest.raises(UnreadableFile, match="no results"):
         gather(tmp_path)

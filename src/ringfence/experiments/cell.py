@@ -4,10 +4,11 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ringfence.experiments.grid import FORMAT, Cell
+from ringfence.experiments.grid import FORMAT, Cell, digest
 
 TEST_SEED = 50_000  # episodes that neither the logs nor the evaluations on the way have used
 DIGITS = 6  # of the numbers in a result
@@ -60,6 +61,7 @@ def train_cell(cell: Cell, path: Path, log_file: Path) -> dict[str, Any] | None:
         "verdict": run.verdict.judgement,
         "computed_by": [dict(entry) for entry in run.configuration.computed_by],
         "versions": dict(run.configuration.versions),
+        "code": code_fingerprint(),
     }
 
 
@@ -79,6 +81,14 @@ def test_policy(cell: Cell, policy: Any) -> dict[str, Any] | None:
     )
     episodes: dict[str, Any] = tested.to_dict()["per episode"]
     return {name.replace(" ", "_"): rounded({"": values})[""] for name, values in episodes.items()}
+
+
+@cache
+def code_fingerprint() -> str:
+    """A digest of the package's source, so that results of different code can be told apart."""
+    package = Path(__file__).parents[1]
+    files = sorted(file for suffix in ("py", "cc", "h") for file in package.rglob(f"*.{suffix}"))
+    return digest([[file.relative_to(package).as_posix(), file.read_text(encoding="utf-8")] for file in files])
 
 
 def portable(cell: Cell) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The report of an experiment: tables and figures of the results that are there."""
 
+import warnings
 from pathlib import Path
 
 from ringfence.reports.figures import curves_figure, limits_figure
@@ -10,6 +11,8 @@ from ringfence.reports.tables import aggregate_table, results_table, write_table
 def write_report(results: Path) -> list[Path]:
     """Write what the finished cells in `results` give and return the files. Earlier versions are replaced."""
     gathered = gather(results)
+    if (codes := len({result.get("code") for group in gathered.groups for result in group.results})) > 1:
+        warnings.warn(f"the cells in {results} were made by {codes} different states of ringfence's code", stacklevel=2)
     written = write_table(results_table(gathered), results / "table")
     aggregate = aggregate_table(gathered)
     if len(aggregate) > 1:
