@@ -23,5 +23,5 @@ def test_every_example_runs_and_prints_what_the_page_shows(tmp_path, monkeypatch
         elif kind == "text":
             assert printed == text
             shown += 1
-    assert shown == 3
+    assert shown == 4
     assert (tmp_path / "boiler.png").exists()
