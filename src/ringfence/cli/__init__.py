@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Sequence
 
 from ringfence import __version__
+from ringfence.cli.deploy import add_export
 from ringfence.cli.doctor import add_doctor
 from ringfence.cli.experiments import add_reproduce, add_sweep
 from ringfence.cli.faults import report
@@ -40,7 +41,7 @@ def build_parser() -> Parser:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=Parser)
     for add in (
         *(add_inspect, add_train, add_evaluate, add_methods, add_collect, add_behaviour, add_theory, add_demo),
-        *(add_reproduce, add_sweep, add_doctor),
+        *(add_reproduce, add_sweep, add_export, add_doctor),
     ):
         add(verbs)
     return parser
