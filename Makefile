@@ -6,14 +6,15 @@ READY := $(VENV)/.ready
 # One XLA thread per worker: two test processes share the machine without slowing each other.
 PYTEST := XLA_FLAGS="$(XLA_FLAGS) --xla_cpu_multi_thread_eigen=false" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: help venv demo test quick lint bench bench-peers clean
+.PHONY: help venv demo test quick lint bench bench-peers bench-policy clean
 
 help:
 	@echo "make demo   learn a safe policy from a log and look at it (about ten minutes)"
 	@echo "make test   lint, types and every test (under ten minutes)"
 	@echo "make quick  the tests of data, policies and equations only (about a minute)"
-	@echo "make bench  measure speed and memory (about ten minutes)"
+	@echo "make bench  measure speed and memory (about twenty minutes)"
 	@echo "make bench-peers  measure other implementations of CPQ beside ours, in an environment of their own"
+	@echo "make bench-policy  measure the time to a good policy, ours beside others' (hours)"
 
 # What the kernels are built from: after a change of it they are built again.
 KERNELS := setup.py $(wildcard src/ringfence/kernels/*.cc src/ringfence/kernels/*.h)
@@ -56,6 +57,9 @@ $(PEERS)/.ready:
 
 bench-peers: $(READY) $(PEERS)/.ready
 	$(BIN)/python -m benchmarks.peers --python $(PEERS)/bin/python
+
+bench-policy: $(READY) $(PEERS)/.ready
+	$(BIN)/python -m benchmarks.time_to_policy --python $(PEERS)/bin/python
 
 clean:
 	rm -rf $(VENV) demo build dist

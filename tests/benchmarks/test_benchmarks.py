@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from benchmarks.evaluation import share_of_run
 from benchmarks.flops import matrix_flops
+from benchmarks.osrl_methods import episode_limit
 from benchmarks.report import rounded
+from benchmarks.time_to_policy import judged
 
 from ringfence.algorithms import Spec
 from ringfence.kernels import calls
@@ -60,6 +62,39 @@ def test_a_call_of_the_kernels_counts_as_the_products_it_stands_for(normalise, o
     wanted = {0: layers.sum() * 3 - layers[0], 1: layers.sum() * 2, (0, 1): layers.sum() * 3}[of]
     counted = flops_of(jax.grad(lambda mlp, x: jnp.sum(mlp(x) ** 2), of), mlp, x)
     assert counted == wanted
+
+
+def test_the_time_to_a_policy_is_that_of_the_first_good_one_and_of_the_first_after_which_all_are():
+    """Inside the limit of 40 and above the clone's 1000: the second, the fourth and the fifth."""
+    scores = {"1": (900, 30), "2": (1200, 38), "3": (1500, 41), "4": (1300, 40), "5": (1400, 35)}
+    saved = {step: {"seconds": 10.0 * int(step)} for step in scores}
+    found = judged(
+        saved, 1000.0, 40.0, lambda step: dict(zip(("return", "discounted_cost"), scores[step], strict=True))
+    )
+    assert (found["first_good_seconds"], found["good_from_then_on_seconds"]) == (20.0, 40.0)
+    assert (
+        judged(saved, 2000.0, 40.0, lambda step: {"return": 0.0, "discounted_cost": 0.0})["first_good_seconds"] is None
+    )
+
+
+def test_a_peer_gets_the_episode_limit_that_it_turns_into_our_discounted_one():
+    limit, discount, horizon = 40.0, 0.99, 1000
+    per_step = episode_limit(limit, discount, horizon) / horizon
+    assert sum(per_step * discount**t for t in range(horizon)) == pytest.approx(limit)
+
+
+def test_a_trained_state_is_measured_again_where_it_was_left(tmp_path):
+    from benchmarks.workload import HOPPER, Workload, method_called, random_data
+
+    method = method_called("cpq", hidden=(8, 8), batch_size=8)
+    first, second = (Workload(method, random_data(200, *HOPPER), Spec(*HOPPER)) for _ in range(2))
+    first.train(earlier=3, steps=4)
+    first.save(tmp_path / "state.npz")
+    second.load(tmp_path / "state.npz", done=4)
+    first.advance(2)
+    second.advance(2)
+    for ours, theirs in zip(jax.tree.leaves(first.carry[0]), jax.tree.leaves(second.carry[0]), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_evaluations_take_their_time_out_of_the_whole():
