@@ -108,6 +108,10 @@ CASES = {
         "observations": np.column_stack([np.arange(40), np.ones(40)]),
         "next_observations": np.column_stack([np.arange(1, 41), np.ones(40)]),
     },
+    "observation obs_1 lies between 1.7e+09 and 1.7000399e+09": {
+        "observations": np.column_stack([np.arange(40), 1.7e9 + np.arange(40) * 1024]),
+        "next_observations": np.column_stack([np.arange(1, 41), 1.7e9 + np.arange(1, 41) * 1024]),
+    },
     "lie at their bounds": {"actions": np.sign(np.random.default_rng(0).normal(size=(40, 1)))},
     "repeat an earlier row": {
         "observations": np.tile(np.arange(20.0), 2)[:, None],

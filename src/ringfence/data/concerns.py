@@ -1,4 +1,4 @@
-"""What a person should think about before learning from a log, in plain words.
+"""What a user should think about before learning from a log, in plain words.
 
 Nothing here stops anybody: what makes a log unusable is an error, raised when it is read.
 """
@@ -19,6 +19,7 @@ DUPLICATES = 0.01  # share of rows
 BROKEN_CHAIN = 0.01  # share of rows
 SATURATED = 0.25  # share of action values
 AT_BOUND = 1e-3  # of the action range
+RESOLVED = 1e-4  # change over size of an observation: float32 has some thousand steps left
 DETERMINISTIC = 0.01  # share of the actions' variance that the state leaves open
 
 
@@ -97,9 +98,23 @@ def _rows(dataset: Dataset) -> Iterator[str]:
     constant = np.flatnonzero(dataset.observations.min(axis=0) == dataset.observations.max(axis=0))
     if len(constant):
         yield f"observations that never change: {', '.join(dataset.observation_names[index] for index in constant)}"
+    for index in _poorly_resolved(dataset):
+        values = dataset.observations[:, index]
+        yield (
+            f"observation {dataset.observation_names[index]} lies between {values.min():.8g} and {values.max():.8g}: of "
+            "such numbers float32 keeps about seven digits, so small changes are lost; subtract an offset before logging"
+        )
     duplicates = _duplicate_share(dataset)
     if duplicates > DUPLICATES:
         yield f"{duplicates:.1%} of the rows repeat an earlier row exactly: part of the log may have been added twice"
+
+
+def _poorly_resolved(dataset: Dataset) -> list[int]:
+    """Observations that change by less than a ten-thousandth of their size."""
+    least, most = dataset.observations.min(axis=0), dataset.observations.max(axis=0)
+    size = np.maximum(np.abs(least), np.abs(most))
+    changes = most - least
+    return np.flatnonzero((changes > 0) & (changes < RESOLVED * size)).tolist()
 
 
 def _broken_chain(dataset: Dataset) -> float:
