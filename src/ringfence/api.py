@@ -1,17 +1,15 @@
-"""The few functions that most people need."""
+"""The few functions that most users need: load a log, train on it, go on with a run."""
 
 import os
 from collections.abc import Mapping, Sequence
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ringfence.data import Dataset, load_file
-from ringfence.errors import CheckpointError, InvalidSetting, UnknownName
+from ringfence.errors import CheckpointError, InvalidSetting
 from ringfence.training import defaults
 
 if TYPE_CHECKING:
-    from ringfence.evaluation import Evaluation
     from ringfence.training import Configuration, Plan, Run, RunDirectory
 
 
@@ -170,34 +168,6 @@ def log_of_run(path: str | os.PathLike[str]) -> Dataset:
     return load(origin["source"], **origin.get("options", {}))
 
 
-def new_run_directory(log: Dataset, method: Any) -> Path:
-    """runs/LOG-METHOD-N with the first N that is free."""
-    stem = Path(log.name).stem or "log"
-    return next(p for n in count(1) if not (p := Path("runs") / f"{stem}-{method.name}-{n}").exists())
-
-
-def method_of(name: str, settings: Mapping[str, Any] | None = None, preset: str | None = None) -> Any:
-    """A method by its name, with some of its settings changed."""
-    from dataclasses import fields
-
-    from ringfence.algorithms import METHODS
-
-    if name not in METHODS:
-        raise UnknownName(f"no method is called {name!r}; there are {', '.join(METHODS)}")
-    kind: Any = METHODS[name]
-    known = [field.name for field in fields(kind)]
-    for setting in settings or {}:
-        if setting not in known:
-            raise UnknownName(f"{name} has no setting {setting!r}; it has {', '.join(known)}")
-    make = kind
-    if preset not in (None, "default"):
-        make = getattr(kind, str(preset), None)
-        if preset != "paper" or make is None:
-            raise UnknownName(f"{name} has no preset {preset!r}; there are 'default' and, where it differs, 'paper'")
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in (settings or {}).items()}
-    return make(**values)
-
-
 def _run(
     log: Dataset,
     plan: "Plan",
@@ -220,14 +190,8 @@ def _run(
         evaluator = Evaluator(extras["task"], parallel=min(extras["episodes"], 10), cost=extras["cost"])
 
         def evaluate(policy: Any, member: Member) -> dict[str, float]:
-            result = evaluator(
-                policy,
-                extras["episodes"],
-                seed=defaults.EVALUATION_SEED,
-                limit=member.limit,
-                discount=plan.method.discount,
-            )
-            return scores(result)
+            """By the policy's own limit, which is the member's, and discount."""
+            return evaluator(policy, extras["episodes"], seed=defaults.EVALUATION_SEED).scores()
 
     with observer(directory.path if directory and extras["tensorboard"] else None) as observe:
         return run(
@@ -241,11 +205,3 @@ def _run(
             progress=progress,
             observe=observe,
         )
-
-
-def scores(evaluation: "Evaluation") -> dict[str, float]:
-    """An evaluation on one line: means over episodes, and the spread of return and cost."""
-    summary = evaluation.summary()
-    means = {name.replace(" ", "_"): values["mean"] for name, values in summary.items() if isinstance(values, dict)}
-    spread = {f"{name.replace(' ', '_')}_std": summary[name]["std"] for name in ("return", "discounted cost")}
-    return {**means, **spread, "share_over_limit": float(evaluation.share_over_limit or 0.0)}

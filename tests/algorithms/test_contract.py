@@ -9,7 +9,7 @@ import pytest
 
 import ringfence
 from ringfence.algorithms import METHODS
-from ringfence.api import method_of
+from ringfence.algorithms.named import method_of
 from ringfence.data import Dataset
 from ringfence.deploy import KINDS, Policy, RowNoise
 from ringfence.training import Member, Plan, RunDirectory, run

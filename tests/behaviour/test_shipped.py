@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from ringfence import tasks
-from ringfence.behaviour.report import episode_points, markdown_table, plot_dataset
 from ringfence.behaviour.shipped import BEHAVIOURS, shipped_policy
 from ringfence.data.dataset import Dataset
 from ringfence.errors import UnknownName
 from ringfence.evaluation import evaluate
+from ringfence.reports.behaviour import episode_points, markdown_table, plot_dataset
 
 RESULTS = Path(__file__).parents[2] / "results" / "behaviour"
 ALL = [(task, behaviour) for task in tasks.ROBOTS for behaviour in BEHAVIOURS]

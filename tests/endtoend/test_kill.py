@@ -1,74 +1,71 @@
-"""A real process, really killed."""
+"""A real process, really killed. Where is decided by its own file operations, so the machine's speed does not matter."""
 
-import json
-import os
-import random
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 import ringfence
+from ringfence.cli import main
+from ringfence.files import TEMPORARY
 from tests.logs import narrow_log
 
-COMMAND = [sys.executable, "-m", "ringfence", "train"]
-SETTINGS = ["--set", "hidden=[16,16]", "batch_size=32", "cvae_steps=300", "--steps", "6000"]
-SCHEDULE = ["--log-every", "100", "--checkpoint-every", "200"]
+ROOT = Path(__file__).parents[2]
+SETTINGS = ["--set", "hidden=[16,16]", "batch_size=32", "cvae_steps=100", "--steps", "200"]
+SCHEDULE = ["--log-every", "50", "--checkpoint-every", "50"]
 
 
-def start(*words):
-    return subprocess.Popen([*COMMAND, *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+def killed(number, pattern, run, *words):
+    """Run `ringfence train` until its n-th operation on the run's files that matches the pattern."""
+    attack = [sys.executable, "-m", "tests.campaigns.killing", str(number), str(run), pattern]
+    command = [*attack, "train", *map(str, words)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == -signal.SIGKILL, ran.stderr
 
 
-def wait_for_work(process, run):
-    """Until the run has logged something, or ended."""
-    for _ in range(1200):
-        if process.poll() is not None or ((run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size):
-            return
-        time.sleep(0.05)
+def temporaries(run):
+    """What a kill left half-written."""
+    return [file for file in run.rglob("*") if TEMPORARY.fullmatch(file.name)]
 
 
 @pytest.mark.slow
-def test_a_run_killed_at_random_moments_resumes_to_exactly_the_same_policy(tmp_path):
+def test_a_run_killed_again_and_again_resumes_to_exactly_the_same_policy(tmp_path):
     ringfence.save(narrow_log(rows=600), tmp_path / "log.h5")
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    fresh = [tmp_path / "log.h5", "--limit", "5", *SETTINGS, *SCHEDULE]
-    assert start(*fresh, "--out", whole).wait() == 0
-
-    rng, kills = random.Random(time.time_ns()), 0
-    process = start(*fresh, "--out", cut)
-    for _ in range(4):
-        wait_for_work(process, cut)
-        time.sleep(rng.uniform(0.0, 1.5))
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-        process.wait()
-        process.stderr.close()
-        process = start("--resume", cut)
-    assert process.wait() == 0
-    assert kills > 0
-
-    checksums = {ringfence.Policy.load(run / "policy.safetensors").checksum for run in (whole, cut)}
-    assert len(checksums) == 1
-    assert (cut / "metrics.jsonl").read_text() == (whole / "metrics.jsonl").read_text()
-    assert not [name for name in os.listdir(cut) if name.endswith(".tmp")]
+    fresh = [str(tmp_path / "log.h5"), "--limit", "5", *SETTINGS, *SCHEDULE]
+    assert main(["train", *fresh, "--out", str(whole)]) == 0
+    killed(1, "rename .*config", cut, *fresh, "--out", cut)  # before it has a configuration
+    assert not (cut / "config.json").exists()
+    assert temporaries(cut)
+    killed(2, "rename .*json", cut, *fresh, "--out", cut)  # before the first checkpoint counts
+    killed(6, "open .*metrics", cut, "--resume", cut)  # in the policy stage, between two checkpoints
+    killed(1, "rename .*metrics", cut, "--resume", cut)  # while it goes back to the last checkpoint
+    killed(1, "rename .*policy", cut, "--resume", cut)  # at the very end
+    assert temporaries(cut)
+    assert main(["train", "--resume", str(cut)]) == 0
+    assert not temporaries(cut)
+    for name in ("policy.safetensors", "metrics.jsonl", "verdict.json"):
+        assert (cut / name).read_bytes() == (whole / name).read_bytes()
 
 
 @pytest.mark.slow
 def test_ctrl_c_saves_says_how_to_go_on_and_leaves_a_usable_policy(tmp_path):
     ringfence.save(narrow_log(rows=600), tmp_path / "log.h5")
     run = tmp_path / "run"
-    long = [tmp_path / "log.h5", "--limit", "5", *SETTINGS[:-1], "10000000", *SCHEDULE]
-    process = start(*long, "--out", run)
-    wait_for_work(process, run)
+    words = [tmp_path / "log.h5", "--limit", "5", *SETTINGS[:-1], "10000000", *SCHEDULE, "--out", run]
+    command = [sys.executable, "-m", "ringfence", "train", *map(str, words)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    checkpoints = run / "checkpoints"
+    while process.poll() is None and not list(checkpoints.glob("step-0000*[2-9]??.json")):
+        time.sleep(0.05)  # until the policy stage, which begins after 100 steps, has saved
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert f"--resume {run}" in err
     assert "Traceback" not in err
-    ringfence.Policy.load(run / "policy.safetensors")
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert rows
+    saved = ringfence.Run.load(run)
+    assert 0 < saved.policy.metadata["steps_done"] < saved.policy.metadata["steps_planned"] == 10_000_000
+    assert saved.metrics

@@ -10,7 +10,7 @@ from rich.console import Console
 from ringfence.deploy import Policy
 from ringfence.errors import InvalidSetting, MissingExtra, NonFiniteValue, WrongShape
 from ringfence.evaluation import Evaluation, Evaluator, evaluate, record_video, rollout
-from ringfence.evaluation.report import bootstrap_interval
+from ringfence.evaluation.statistics import bootstrap_interval
 
 
 class Countdown(gymnasium.Env):

@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 
+from ringfence import CPQ
 from ringfence.evaluation import Evaluation
-from ringfence.experiments.demo import conclusion
+from ringfence.experiments.demo import DISCOUNT, FULL, LIMIT, SEEDS
+from ringfence.reports.demo import conclusion
+from ringfence.training import Member, Plan
+from ringfence.training.verdict import critic_steps
+from tests.logs import narrow_log
 
 
 def evaluations(**policies):
@@ -36,3 +41,8 @@ def test_the_conclusion_compares_cpq_with_the_best_other_policy_inside_the_limit
 
 def test_without_another_policy_inside_the_limit_none_is_compared():
     assert "nothing else keeps it" in conclusion(evaluations(unsafe=[(5000.0, 60.0)], CPQ=[(10.0, 20.0)]))
+
+
+def test_the_demo_trains_for_as_long_as_its_own_verdict_asks():
+    plan = Plan(CPQ(discount=DISCOUNT), tuple(Member(seed, LIMIT) for seed in SEEDS), FULL.steps)
+    assert FULL.steps >= critic_steps(plan.configuration(narrow_log(rows=100)))

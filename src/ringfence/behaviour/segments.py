@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ringfence import tasks
+from ringfence.data.episodes import discounted_sum
 from ringfence.deploy import KINDS, RowNoise
 from ringfence.deploy.network import outputs
-from ringfence.evaluation.episodes import discounted_sum
 from ringfence.training.artifact import layer_tensors
 
 MakeEnv = Callable[[], Any]

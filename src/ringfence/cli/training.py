@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -139,13 +140,14 @@ def go_on(options: argparse.Namespace) -> tuple[Any, Any]:
 
 def begin(options: argparse.Namespace) -> tuple[Any, Any]:
     from ringfence import api
+    from ringfence.algorithms.named import method_of
     from ringfence.data import summarise
 
     if options.log is None or options.limit is None:
         raise InvalidSetting("train needs a LOG and a --limit (or --resume RUN)")
     if options.other_computation:
         raise InvalidSetting("--other-computation goes with --resume")
-    method = api.method_of(options.method, settings_of(options), options.preset)
+    method = method_of(options.method, settings_of(options), options.preset)
     api.check_request(options.out, options.task, options.cost, options.episodes)
     log = load_log(options)
     limit = limit_of(options, log, method.discount)
@@ -154,7 +156,7 @@ def begin(options: argparse.Namespace) -> tuple[Any, Any]:
         print(f"note: {note}", file=sys.stderr)
     for warning in summarise(log, method.discount, limit).warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    out = options.out or api.new_run_directory(log, method)
+    out = options.out or new_run_directory(log, method)
     print(f"run: {out}", file=sys.stderr)
     run = api.train(
         log,
@@ -187,3 +189,9 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
             f"--discount {options.discount} and --set discount={settings['discount']}: give one of them"
         )
     return settings
+
+
+def new_run_directory(log: Any, method: Any) -> Path:
+    """runs/LOG-METHOD-N with the first N that is free."""
+    stem = Path(log.name).stem or "log"
+    return next(p for n in count(1) if not (p := Path("runs") / f"{stem}-{method.name}-{n}").exists())

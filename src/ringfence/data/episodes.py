@@ -57,6 +57,11 @@ def episode_bounds(is_end: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArra
     return starts.astype(np.int64), ends.astype(np.int64)
 
 
+def discounted_sum(values: NDArray[np.floating[Any]], discount: float) -> float:
+    """sum_t discount^t values[t], of one episode."""
+    return float(discounted_sum_to_go(values, np.array([len(values)]), discount)[0])
+
+
 def discounted_sum_to_go(
     values: NDArray[np.floating[Any]], ends: NDArray[np.int64], discount: float
 ) -> NDArray[np.float64]:

@@ -36,11 +36,6 @@ class Episode:
         return len(self.rewards)
 
 
-def discounted_sum(values: Float[np.ndarray, " steps"], discount: float) -> float:
-    """sum_t discount^t values_t."""
-    return float(np.sum(values * discount ** np.arange(len(values))))
-
-
 class _Slot:
     """An environment and the episode that is running in it."""
 

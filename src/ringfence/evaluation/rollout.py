@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from ringfence import tasks
+from ringfence.data.episodes import discounted_sum
 from ringfence.deploy import Policy
 from ringfence.errors import InvalidSetting, MissingExtra, WrongShape
-from ringfence.evaluation.episodes import Controller, Episode, discounted_sum, run_episodes
-from ringfence.evaluation.report import Evaluation
+from ringfence.evaluation.episodes import Controller, Episode, run_episodes
+from ringfence.evaluation.result import Evaluation
 from ringfence.tasks.costs import Cost
 
 TaskLike = str | tasks.Task | Callable[..., Any]

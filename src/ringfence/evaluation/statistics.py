@@ -31,6 +31,13 @@ def mean_of_tasks(scores: Scores) -> Float[np.ndarray, "*resamples"]:
     return mean
 
 
+def bootstrap_interval(
+    values: Float[np.ndarray, " n"], level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of the mean (Efron, 1979): the values are drawn again, with replacement."""
+    return percentiles(resample(values, resamples, np.random.default_rng(seed)).mean(axis=1), level)
+
+
 def stratified_interval(
     scores: Scores,
     statistic: Statistic = interquartile_mean,

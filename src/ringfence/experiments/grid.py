@@ -64,7 +64,7 @@ class Variant:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def make(self) -> Any:
-        from ringfence.api import method_of
+        from ringfence.algorithms.named import method_of
 
         return method_of(self.method, self.settings, self.preset)
 

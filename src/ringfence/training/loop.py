@@ -18,6 +18,7 @@ from ringfence.algorithms.interface import AddsColumns, Exports, Learner, Metric
 from ringfence.data.dataset import Dataset
 from ringfence.deploy import Artifact, Policy
 from ringfence.errors import NonFiniteLoss
+from ringfence.progress import ProgressBar
 from ringfence.training import defaults, streams
 from ringfence.training.artifact import artifact_of
 from ringfence.training.checkpoint import load_newest, named_arrays, non_finite, save_checkpoint
@@ -25,7 +26,6 @@ from ringfence.training.computation import computed_by, versions
 from ringfence.training.configuration import Configuration, LogRecord, Member, Schedule, check_members
 from ringfence.training.device import diagnostic_sample, spec_of, to_device
 from ringfence.training.population import compile_programs, without_limit, zero_sums
-from ringfence.training.progress import TrainingProgress
 from ringfence.training.record import Run
 from ringfence.training.rundir import STREAMS, RunDirectory
 from ringfence.training.sharding import layout_for
@@ -95,7 +95,7 @@ def run(
     numbers; the directory must have been created with the same configuration (by default the plan's own on this log).
     `observe` sees each line of metrics and evaluations as it is made."""
     configuration = configuration or plan.configuration(dataset)
-    with TrainingProgress(progress) as shown, Interrupt() as interrupt:
+    with ProgressBar(progress) as shown, Interrupt() as interrupt:
         session = Session(
             dataset, plan, configuration, evaluate, directory, dict(metadata or {}), shown, interrupt, observe
         )
@@ -113,7 +113,7 @@ class Session:
         evaluate: Evaluate | None,
         directory: RunDirectory | None,
         metadata: dict[str, Any],
-        progress: TrainingProgress,
+        progress: ProgressBar,
         interrupt: "Interrupt",
         observe: Callable[[Row], None],
     ):
@@ -173,7 +173,7 @@ class Session:
             if (took := time.monotonic() - began) > 0 and until - done == chunk:
                 chunk = int(np.clip(chunk * CHUNK_SECONDS / took, chunk / 4 + 1, chunk * 4))
             done = until
-            self.progress.advance(done)
+            self.progress.advance(done, last=False)
             self.policy_steps = done if last_stage else 0
             at_end = done == stage.steps
             if done % plan.log_every == 0 or at_end:

@@ -1,6 +1,6 @@
 """What the shipped policies and the logs they write are like: the numbers and pictures under `results/behaviour/`.
 
-python -m ringfence.behaviour.report results/behaviour
+python -m ringfence.reports.behaviour results/behaviour
 """
 
 import sys

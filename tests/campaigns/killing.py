@@ -1,0 +1,36 @@
+"""Kill a process at its n-th operation on the files of a run: deterministic, whatever the machine's speed.
+
+python -m tests.campaigns.killing N FOLDER PATTERN train LOG --limit 5 ...
+
+Only operations that match the pattern count, such as "rename .*config" or "open .*metrics"; "" counts all of them.
+"""
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree"}
+
+
+def kill_at(number: int, folder: Path, pattern: str = "") -> None:
+    """SIGKILL this process just before its `number`-th operation that changes something under `folder`."""
+    seen = 0
+
+    def watch(event: str, arguments: tuple) -> None:
+        nonlocal seen
+        writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        if (writes or event in CHANGES) and str(arguments[0]).startswith(str(folder)):
+            seen += bool(re.search(pattern, f"{event} {Path(arguments[0]).name}"))
+            if seen == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(watch)
+
+
+if __name__ == "__main__":
+    from ringfence.cli import main
+
+    kill_at(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
+    sys.exit(main(sys.argv[4:]))
