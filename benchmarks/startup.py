@@ -1,4 +1,4 @@
-"""How long a person waits before anything happens."""
+"""How long a user waits before anything happens."""
 
 import os
 import subprocess

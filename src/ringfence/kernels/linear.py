@@ -73,9 +73,9 @@ def _transpose(gradients: Sequence[Any], *operands: Any, **parameters: Any) -> l
             jax.tree.leaves(parameters["transpose"](constants, jax.tree.unflatten(result_tree, operands[count:])))
         )
 
-    found = _mapped(flat, parameters["mapped"])(*operands[:count], *arrays)
+    transposed = _mapped(flat, parameters["mapped"])(*operands[:count], *arrays)
     asked = [ad.is_undefined_primal(operand) for operand in operands[count:]]
-    return [None] * count + [gradient if wanted else None for gradient, wanted in zip(found, asked, strict=True)]
+    return [None] * count + [gradient if wanted else None for gradient, wanted in zip(transposed, asked, strict=True)]
 
 
 def _batch(operands: Sequence[Any], axes: Sequence[Any], **parameters: Any) -> tuple[list[Any], list[int]]:

@@ -8,7 +8,7 @@ from ringfence.files import cache_directory, machine_fingerprint
 
 
 def use_compilation_cache() -> None:
-    """Turn on JAX's persistent cache, unless the person has set one up (JAX_COMPILATION_CACHE_DIR)."""
+    """Turn on JAX's persistent cache, unless the user has set one up (JAX_COMPILATION_CACHE_DIR)."""
     config: Any = jax.config
     if config.jax_compilation_cache_dir is None:
         config.update("jax_compilation_cache_dir", str(cache_directory() / "xla" / machine_fingerprint()))
