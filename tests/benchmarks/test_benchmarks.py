@@ -120,5 +120,9 @@ def test_the_quick_benchmark_measures_and_prints_the_sections_asked_for(tmp_path
     )
     numbers = json.loads(out.read_text())
     assert {"machine", "peak", "large_log"} <= set(numbers)
-    assert numbers["large_log"]["h5"]["peak_over_data"] >= 0
+    columns = 2 * 17 + 6 + 2  # Walker2d: two observations, an action, reward and cost
+    megabytes = numbers["large_log"]["rows"] * columns * 4 / 2**20
+    for read in (numbers["large_log"][suffix] for suffix in ("h5", "parquet")):
+        assert read["data_megabytes"] == pytest.approx(megabytes, rel=1e-3)
+        assert read["peak_over_data"] == pytest.approx(read["peak_megabytes"] / megabytes, rel=2e-3)
     assert "Matrix-multiply" in ran.stdout

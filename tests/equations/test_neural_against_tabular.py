@@ -16,7 +16,7 @@ TIGHT, LOOSE = 0.5, 2.2  # the third stage's harder way costs 1.8 from there on:
 @pytest.mark.slow
 def test_the_neural_cpq_agrees_with_the_tabular_one_at_two_limits():
     """Same log, two limits as one population. The continuous action is read back as the bin it falls into. Agreement:
-    the same action in every stage of the machine, and critics within a tenth of the largest exact value."""
+    the same action in every stage of the machine, and critics that tell their values apart."""
     example = stitching()
     behaviours = {"safe": stirred(example.safe, 0.1), "unsafe": stirred(example.unsafe, 0.1)}
     log = sample_log(example.cmdp, behaviours, 4000, np.random.default_rng(0))
@@ -42,5 +42,6 @@ def test_the_neural_cpq_agrees_with_the_tabular_one_at_two_limits():
         earned, spent = expected_return(example.cmdp, table), expected_cost(example.cmdp, table)
         assert spent <= limit
         last = [row for row in result.metrics if row["limit"] == limit][-1]
-        assert last["qr_start"] == pytest.approx(earned, abs=1.0)
-        assert last["qc_start"] == pytest.approx(spent, abs=1.0)
+        # Close enough to tell the two policies apart (they earn 7.9 and 10, and cost 0 and 1.5), and either from its limit.
+        assert last["qr_start"] == pytest.approx(earned, abs=0.5)
+        assert last["qc_start"] == pytest.approx(spent, abs=TIGHT / 2)

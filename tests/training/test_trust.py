@@ -204,6 +204,14 @@ def test_a_damaged_line_is_named_and_costs_that_line_alone(copy):
     assert (copy / "metrics.jsonl").read_bytes().startswith(b"".join(damaged))  # nothing was thrown away
 
 
+def test_a_file_that_cannot_be_read_is_named(copy):
+    (copy / "metrics.jsonl").unlink()
+    (copy / "metrics.jsonl").mkdir()
+    for read in (Run.load, resume):
+        with pytest.raises(CheckpointError, match=r"metrics\.jsonl cannot be read \(Is a directory\)"):
+            read(copy)
+
+
 def test_a_last_line_that_a_kill_cut_off_is_no_damage(copy):
     with open(copy / "metrics.jsonl", "ab") as file:
         file.write(b'{"stage": "pol')

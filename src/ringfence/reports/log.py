@@ -30,7 +30,8 @@ def print_summary(summary: Summary, console: Console) -> None:
         limit = summary.limit
         console.print(f"[bold]Limit[/bold] {escape(limit.in_words)}")
         episodes, rows = limit.share_of_episodes_inside, limit.share_of_rows_inside
-        console.print(f"  kept by {limit.episodes_inside} of {summary.episodes} episodes ({episodes:.1%})")
+        longest = f"over their logged steps, {summary.all_episodes.lengths.max:.0f} at most"
+        console.print(f"  kept by {limit.episodes_inside} of {summary.episodes} episodes ({episodes:.1%}), {longest}")
         console.print(f"  kept from {rows:.1%} of the rows on, to the end of their episodes")
         groups = tuple(group for group in (limit.inside, limit.outside) if group is not None)
         console.print(_groups("Inside and outside the limit", groups))
@@ -76,7 +77,9 @@ def plot_summary(
         )
         axes.set_xlim(left, right)
     axes.set_title(f"{dataset.name}: what each episode earned and cost", loc="left", fontsize=11, fontweight="bold")
-    axes.set_xlabel(f"discounted cost of the episode (cost units, discount {discount:g})")
+    axes.set_xlabel(
+        f"discounted cost of the episode, {dataset.horizon} steps at most (cost units, discount {discount:g})"
+    )
     axes.set_ylabel("return of the episode (sum of rewards)")
     axes.grid(alpha=0.25, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ringfence.errors import CheckpointError
 from ringfence.files import atomic_write
 
 Row = dict[str, Any]
@@ -74,5 +75,10 @@ def rewind(file: Path, keep: Callable[[Row], bool]) -> None:
 
 def _lines(file: Path) -> list[bytes]:
     """The file cut after each newline, and nowhere else."""
-    content = file.read_bytes() if file.exists() else b""
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read ({error.strerror})") from None
     return [line + b"\n" for line in content.split(b"\n")[:-1]] + [last for last in content.split(b"\n")[-1:] if last]

@@ -1,0 +1,61 @@
+"""What is drawn and said of a run compares like with like."""
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from ringfence.data import episode_table
+from ringfence.reports.run import _plot_beside_log, _plot_training, plot_run, print_run
+from ringfence.training import Configuration, Member, Run, Schedule
+from ringfence.training.configuration import LogRecord
+from tests.logs import narrow_log
+
+LOG = narrow_log(rows=600)  # episodes of 50 steps
+MEMBER = Member(3, 9.0)
+
+
+def run_with(evaluations=()):
+    configuration = Configuration(
+        method="cpq",
+        settings={"discount": 0.99, "tau": 0.02},
+        members=(MEMBER,),
+        schedule=Schedule(100),
+        log=LogRecord("narrow", len(LOG), LOG.fingerprint, LOG.horizon),
+    )
+    where = {"stage": "policy", "step": 100, "overall_step": 120, "seed": 3, "limit": 9.0}
+    return Run(configuration, [{**where, "qc_start": 20.0, "qr_start": 100.0}], [{**where, **e} for e in evaluations])
+
+
+def test_beside_logged_episodes_a_critics_endless_sum_is_drawn_over_their_horizon():
+    axes = Figure().subplots()
+    _plot_beside_log(run_with(), LOG, axes)
+    episodes, policy = (collection.get_offsets() for collection in axes.collections)
+    share = 1 - 0.99**50  # of an endless sum at a steady pace, what falls into 50 steps
+    assert policy.tolist() == [pytest.approx([20.0 * share, 100.0 * share])]
+    np.testing.assert_allclose(episodes[:, 0], episode_table(LOG, 0.99).discounted_costs)
+    assert "over 50 steps" in axes.get_xlabel()
+    assert "over 50 steps" in axes.get_ylabel()
+
+
+def test_the_table_says_that_expected_sums_have_no_end(tmp_path):
+    console = Console(record=True, width=200, file=open(tmp_path / "out", "w"))  # noqa: SIM115
+    print_run(run_with(), console)
+    text = console.export_text()
+    assert "without end; over the log's horizon of 50 steps they are 0.395 times as much at a steady pace" in text
+
+
+SIMULATED = {"return": 5.0, "return_std": 1.0, "discounted_cost": 3.0, "discounted_cost_std": 1.0, "length": 480.0}
+
+
+def test_curves_of_a_simulation_say_how_long_its_episodes_are():
+    axes = Figure().subplots()
+    _plot_training(run_with([{**SIMULATED, "share_over_limit": 0.0}]), axes, "discounted_cost")
+    assert axes.get_title() == "discounted cost, simulated episodes of up to 480 steps"
+    assert [line.get_ydata()[0] for line in axes.lines] == [3.0, 9.0]  # the cost, and the limit
+
+
+def test_the_picture_is_written_whole(tmp_path):
+    path = plot_run(run_with([{**SIMULATED, "share_over_limit": 0.0}]), LOG, tmp_path / "result.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert [file.name for file in tmp_path.iterdir()] == ["result.png"]
