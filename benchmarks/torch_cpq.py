@@ -1,4 +1,4 @@
-"""CPQ's step in PyTorch, tuned by hand, to compare with: the same work as `CPQ.paper(ood_estimator="one")`.
+"""CPQ's step in PyTorch, tuned by hand, to compare with: the same work as `benchmarks.workload.OneKeptAction`.
 
 It runs in the environment of `make bench-peers`. What was tuned: one pass for the logged and the OOD actions, the
 encoder's first layer factored, one fused Adam for all critics, no gradients where none are needed, in-place

@@ -8,7 +8,7 @@ import pytest
 MODULES = [
     "ringfence.limits",
     "ringfence.api",
-    "ringfence.algorithms.cpq",
+    "ringfence.algorithms.cpq_departures",
     "ringfence.deploy.policy",
     "ringfence.evaluation.rollout",
     "ringfence.tasks.build",

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 
 from ringfence.behaviour import cpo
 from ringfence.behaviour.actor_critic import actor_network
-from ringfence.behaviour.ppo import mean_kl
+from ringfence.behaviour.on_policy import mean_kl
 from ringfence.behaviour.trust_region import conjugate_gradients, solve_dual
 
 DELTA = 0.05

@@ -177,8 +177,15 @@ def test_the_paper_preset_and_single_settings_reach_the_run(log, tmp_path):
     out = tmp_path / "run"
     words = ["train", str(log), "--limit", "7", "--preset", "paper", "--out", str(out), *FEW, *SMALL, "alpha=2"]
     assert main(words) == 0
-    settings = json.loads((out / "config.json").read_text())["hyperparameters"]
-    assert (settings["backup"], settings["alpha"], settings["hidden"]) == ("zero", 2, [8, 8])
+    config = json.loads((out / "config.json").read_text())
+    settings = config["hyperparameters"]
+    assert (config["method"], settings["alpha"], settings["hidden"]) == ("cpq-paper", 2, [8, 8])
+
+
+def test_a_departure_is_no_setting_of_the_paper_preset(log, capsys):
+    assert "no setting 'anchor'" in refused(
+        capsys, "train", str(log), "--limit", "7", "--preset", "paper", "--set", "anchor=2"
+    )
 
 
 def test_columns_of_other_names_can_be_mapped_and_a_run_on_them_resumed(tmp_path, capsys):

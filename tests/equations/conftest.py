@@ -29,7 +29,7 @@ def batch():
 
 def small_state(method, limit=0.05, seed=0):
     """A fresh state whose targets differ from the live critics, so that a mix-up shows."""
-    state = method.init(jax.random.key(seed), jnp.asarray(limit), Spec(OBS, ACT, least_reward=-2.0))
+    state = method.init(jax.random.key(seed), jnp.asarray(limit), Spec(OBS, ACT))
     other = method.init(jax.random.key(seed + 1), jnp.asarray(limit), Spec(OBS, ACT))
     return jax.tree.map(lambda x: x, state.__class__(**{**vars(state), "targets": other.critics}))
 

@@ -90,7 +90,7 @@ def test_the_actor_loss_is_the_lagrangian_of_both_constraints():
 
 
 def test_the_lagrangian_takes_the_smaller_reward_critic_of_the_actors_own_samples(state, batch):
-    state = replace(state, cost_multiplier=multiplier(0.5))
+    state = replace(state, multiplier=multiplier(0.5))
     actions, distance = METHOD.distance_to_behaviour(state.actor, state, batch.observations, KEY)
     total = 0.0
     for sample in np.asarray(actions):
@@ -111,7 +111,7 @@ def test_the_warm_up_only_clones(state, batch):
     """Neither the critics' values nor the prices have a say in the actor's step, however large they are."""
     loud = Critics(*jax.tree.map(lambda x: 100.0 * x, tuple(state.critics)))
     a, b = (
-        METHOD.update_cloning(replace(state, critics=c, cost_multiplier=multiplier(p)), batch, KEY)[0]
+        METHOD.update_cloning(replace(state, critics=c, multiplier=multiplier(p)), batch, KEY)[0]
         for c, p in ((state.critics, 0.0), (loud, 50.0))
     )
     assert same(a.actor, b.actor)
@@ -128,7 +128,7 @@ def test_the_price_of_cost_rests_until_the_policy_stage(state, batch):
     broken = replace(state, limit=jnp.asarray(-100.0))
     for update in (METHOD.update_generator, METHOD.update_cloning):
         after, _ = update(broken, batch, KEY)
-        assert same(after.cost_multiplier, state.cost_multiplier)
+        assert same(after.multiplier, state.multiplier)
     after, metrics = METHOD.update(broken, batch, KEY)
     assert float(metrics["lambda_cost"]) == pytest.approx(0.1 * (float(metrics["qc_policy"]) + 100.0), rel=1e-4)
 
@@ -156,7 +156,7 @@ def test_the_policy_stage_leaves_the_generator_alone(state, batch):
 
 def test_the_policy_file_chooses_as_training_does(state):
     loud = Critics(*jax.tree.map(lambda x: 30.0 * x, tuple(state.critics)))
-    state = replace(state, critics=loud, cost_multiplier=multiplier(0.8))
+    state = replace(state, critics=loud, multiplier=multiplier(0.8))
     observations = np.random.default_rng(0).normal(size=(40, OBS)).astype(np.float32)
     policy = policy_of(METHOD.export(state))
     np.testing.assert_allclose(policy(observations), METHOD.act(state, jnp.asarray(observations)), atol=1e-5)

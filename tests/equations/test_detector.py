@@ -41,7 +41,7 @@ def test_the_score_is_the_latent_kl_of_each_pair(batch, printed):
 
 
 def test_a_pair_is_out_of_distribution_from_the_threshold_on():
-    detector = LatentKL.create(3, 2, (4,), threshold=2.0, beta=1.0, decoder_std=0.05, key=KEY)
+    detector = LatentKL.create(3, 2, (4,), threshold=2.0, key=KEY)
     assert is_ood(detector, jnp.asarray([1.9, 2.0, 2.1])).tolist() == [False, True, True]
 
 

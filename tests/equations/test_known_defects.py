@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ringfence.algorithms import CPQ, Spec
-from ringfence.algorithms.cpq import choose_ood, cost_critic_loss, penalized_bellman_target
-from ringfence.algorithms.critics import Critics, cost_bellman_target
+from ringfence.algorithms.cpq import all_ood_actions, cost_bellman_target, cost_critic_loss, penalized_bellman_target
+from ringfence.algorithms.critics import Critics
 from ringfence.limits import Limit
 from ringfence.networks import Critic, Gaussian
 from ringfence.training.device import to_device
@@ -53,7 +53,7 @@ def test_ood_actions_are_the_executed_ones_squashed_into_the_action_range(batch,
     import ringfence.algorithms.cpq as module
 
     monkeypatch.setattr(
-        module, "choose_ood", lambda actions, *rest: (seen.append(actions), choose_ood(actions, *rest))[1]
+        module, "all_ood_actions", lambda actions, kept: (seen.append(actions), all_ood_actions(actions, kept))[1]
     )
     state = small_state(printed)
     wide = replace(state, actor=jax.tree.map(lambda x: 30 * x, state.actor))
@@ -77,7 +77,7 @@ def test_ood_is_a_threshold_on_the_score_and_no_share_of_the_batch(batch, printe
 
 def test_without_ood_actions_the_cost_loss_is_the_plain_bellman_error(batch, printed):
     critic = small_state(printed).critics.cost
-    nothing = choose_ood(jnp.zeros((4, 6, 2)), jnp.zeros((4, 6), bool), "all", KEY)
+    nothing = all_ood_actions(jnp.zeros((4, 6, 2)), jnp.zeros((4, 6), bool))
     target = jnp.ones(6)
     gradient = jax.grad(lambda c: cost_critic_loss(c, batch, target, nothing, jnp.asarray(99.0), jnp.asarray(1.0))[0])
     plain = jax.grad(lambda c: jnp.mean((c(batch.observations, batch.actions) - target) ** 2))
@@ -88,7 +88,7 @@ def test_without_ood_actions_the_cost_loss_is_the_plain_bellman_error(batch, pri
 @pytest.mark.parametrize("m", [1, 2, 4])
 def test_the_mean_is_over_the_m_kept_actions_and_does_not_count_the_others(m):
     kept = jnp.zeros((4, 1), bool).at[:m].set(True)
-    weights = choose_ood(jnp.zeros((4, 1, 2)), kept, "all", KEY).weights[:, 0]
+    weights = all_ood_actions(jnp.zeros((4, 1, 2)), kept).weights[:, 0]
     np.testing.assert_allclose(weights, [1 / m] * m + [0] * (4 - m))
 
 
@@ -146,8 +146,8 @@ def test_the_actor_sees_the_indicator(batch, printed):
         np.testing.assert_array_equal(a, b)
 
 
-def test_the_actor_objective_never_moves_a_critic(batch, printed):
-    steps = [replace(printed, recovery="hinge", recovery_weight=w, anchor=a) for w, a in [(0.0, 0.0), (1e3, 5.0)]]
+def test_the_actor_objective_never_moves_a_critic(batch, departed):
+    steps = [replace(departed, recovery_weight=w, anchor=a) for w, a in [(0.0, 0.0), (1e3, 5.0)]]
     results = [method.update(small_state(method), batch, KEY)[0].critics for method in steps]
     for a, b in zip(*map(jax.tree.leaves, results), strict=True):
         np.testing.assert_array_equal(a, b)

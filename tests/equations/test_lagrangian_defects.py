@@ -18,7 +18,6 @@ RATE, DISCOUNT, N = 0.1, 0.9, 4
 SMALL = {"hidden": (8, 8), "candidates": N, "cvae_steps": 1, "batch_size": ROWS}
 SMALL |= {"discount": DISCOUNT, "lambda_rate": RATE}
 METHODS = {"bcq": (bcq_lag, BCQLag(**SMALL)), "bear": (bear_lag, BEARLag(**SMALL, mmd_samples=3, warmup_steps=1))}
-PRICE = {"bcq": "multiplier", "bear": "cost_multiplier"}  # what each calls lambda_cost
 ACTS = {"bcq": ("generator",), "bear": ("actor", "target_actor")}  # what makes its actions
 DRAWS = {
     "bcq": ("latents", 2 * ACT),
@@ -39,9 +38,8 @@ def state_of(name, price=0.0, limit=0.05):
     """Critics whose values differ enough between actions that a wrong choice shows."""
     state = small_state(METHODS[name][1], limit)
     multiplier = Multiplier(*map(jnp.asarray, (price, price / RATE, 0.0)))
-    return replace(
-        state, critics=times(30.0, state.critics), targets=times(30.0, state.targets), **{PRICE[name]: multiplier}
-    )
+    louder = {part: times(30.0, getattr(state, part)) for part in ("critics", "targets")}
+    return replace(state, **louder, multiplier=multiplier)
 
 
 @pytest.fixture

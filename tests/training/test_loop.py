@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ringfence
-from ringfence import CPQ
+from ringfence import CBPL, CPQ
 from ringfence.algorithms import METHODS
 from ringfence.errors import CheckpointError, InvalidSetting, NonFiniteLoss, WouldOverwrite
 from ringfence.training import Member, Plan, RunDirectory, run
@@ -251,20 +251,20 @@ def test_training_without_a_limit_is_refused():
     [
         {"discount": 1.0},
         {"batch_size": 0},
-        {"backup": "one"},
+        {"actor_gradient": "one"},
         {"anchor": -1},
         {"limit": -3.0},
-        {"margin": float("nan")},
+        {"recovery_weight": float("nan")},
         {"hidden": 5},
         {"hidden": (8.5,)},
         {"hidden": (0,)},
         {"batch_size": 8.5},
-        {"sized_critics": 1},
+        {"restart": 1},
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused_by_name(settings):
     with pytest.raises(InvalidSetting, match=next(iter(settings))):
-        CPQ(**settings)
+        (CBPL if "restart" in settings else CPQ)(**settings)
 
 
 @pytest.mark.parametrize("name", METHODS)

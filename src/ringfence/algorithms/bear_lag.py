@@ -21,7 +21,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -29,23 +28,20 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ringfence.algorithms.bcq_lag import BCQLag
 from ringfence.algorithms.candidates import (
+    CandidateMethod,
     Candidates,
+    CandidateState,
     balanced_normal,
-    best_candidate_target,
     choose,
-    chosen_cost_target,
     critic_diagnostics,
-    critic_step,
     draw_latents,
     generate,
-    generator_step,
 )
-from ringfence.algorithms.checks import common, one_of, positive
-from ringfence.algorithms.critics import Critics, describe_critics, fresh_critics, smaller_value
+from ringfence.algorithms.checks import one_of, positive
+from ringfence.algorithms.critics import describe_critics, smaller_value
 from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec, Stage
-from ringfence.algorithms.lagrange import LogMultiplier, Multiplier, lagrange_warnings, log_dual_step, pid_step
-from ringfence.algorithms.optimise import Adam
-from ringfence.networks import CVAE, Gaussian, TanhGaussianActor, describe_cvae, polyak, sample_tanh
+from ringfence.algorithms.lagrange import LogMultiplier, log_dual_step
+from ringfence.networks import Gaussian, TanhGaussianActor, describe_cvae, polyak, sample_tanh
 
 Scalar = Float[Array, ""]
 PerState = Float[Array, " batch"]
@@ -53,21 +49,14 @@ Kernel = Literal["laplacian", "gaussian"]
 Observations = Float[Array, "batch obs"]
 
 
-class State(eqx.Module):
-    """Everything that training changes, the limit, and the noise of the deterministic policy."""
+class State(CandidateState):
+    """Besides: the actor, the price of the MMD, and the noise of the deterministic policy."""
 
-    limit: Scalar  # l
-    generator: CVAE
     actor: TanhGaussianActor
     target_actor: TanhGaussianActor
-    critics: Critics
-    targets: Critics
-    cost_multiplier: Multiplier
+    actor_optimiser: optax.OptState
     mmd_multiplier: LogMultiplier
     noise: Float[Array, "p act"]
-    generator_optimiser: optax.OptState
-    critic_optimiser: optax.OptState
-    actor_optimiser: optax.OptState
 
 
 def kernel_means(
@@ -99,29 +88,14 @@ def penalised_loss(
 
 
 @dataclass(frozen=True)
-class BEARLag:
+class BEARLag(CandidateMethod):
     """BEAR-Lagrangian's hyper-parameters."""
 
     name: ClassVar[str] = "bear-lag"
     shown: ClassVar[tuple[str, ...]] = ("generator_loss", "lambda_cost", "lambda_mmd", "qr_policy", "qc_policy")
     small: ClassVar[Mapping[str, Any]] = {**BCQLag.small, "warmup_steps": 50}
 
-    limit: float | None = None  # l: bound on the expected discounted cost
-    discount: float = 0.99
-    batch_size: int = 256
-    hidden: tuple[int, ...] = (256, 256)
-    learning_rate: float = 3e-4  # of all networks (Adam)
-    tau: float = 0.005  # of the target networks
-
-    # Stage one: the generator, as in BCQ-Lagrangian
-    cvae_steps: int = 20_000
-    beta: float = 1.0
-    decoder_std: float = 8.0**-0.5
-
     warmup_steps: int = 20_000  # stage two: the actor only clones
-
-    candidates: int = 10  # p
-    soft_clipping: float = 0.75  # weight of the smaller of the two reward critics
 
     # The divergence constraint
     epsilon: float = 0.05
@@ -130,38 +104,22 @@ class BEARLag:
     kernel_width: float = 10.0
     mmd_rate: float = 1e-3  # of the logarithm of lambda_mmd (Adam)
 
-    # The cost multiplier: dual ascent with this rate, or PID where the other gains are not 0
-    lambda_rate: float = 1e-4
-    lambda_proportional: float = 0.0
-    lambda_derivative: float = 0.0
-
     def __post_init__(self) -> None:
-        common(self)
-        positive(self, "tau", "cvae_steps", "beta", "decoder_std", "warmup_steps", "candidates")
-        positive(self, "epsilon", "mmd_samples", "kernel_width")
-        positive(self, "soft_clipping", "mmd_rate", zero=True)
-        positive(self, "lambda_rate", "lambda_proportional", "lambda_derivative", zero=True)
+        super().__post_init__()
+        positive(self, "warmup_steps", "epsilon", "mmd_samples", "kernel_width")
+        positive(self, "mmd_rate", zero=True)
         one_of(self, "kernel", ("laplacian", "gaussian"))
 
     def init(self, key: PRNGKeyArray, limit: Scalar, spec: Spec) -> State:
         keys = jax.random.split(key, 6)
-        obs, act = spec.observation_dim, spec.action_dim
-        critics = fresh_critics(spec, self.hidden, keys[:3])
-        generator = CVAE(obs, act, 2 * act, self.hidden, key=keys[3])
-        actor = TanhGaussianActor(obs, act, self.hidden, key=keys[4])
+        actor = TanhGaussianActor(spec.observation_dim, spec.action_dim, self.hidden, key=keys[4])
         return State(
-            limit=jnp.asarray(limit, jnp.float32),
-            generator=generator,
+            **self.common_state(keys[:4], limit, spec),
             actor=actor,
             target_actor=actor,
-            critics=critics,
-            targets=critics,
-            cost_multiplier=Multiplier.zero(),
-            mmd_multiplier=LogMultiplier.create(1.0, self.mmd_rate),
-            noise=balanced_normal(keys[5], self.candidates, act),
-            generator_optimiser=self._adam.init(generator),
-            critic_optimiser=self._adam.init(critics),
             actor_optimiser=self._adam.init(actor),
+            mmd_multiplier=LogMultiplier.create(1.0, self.mmd_rate),
+            noise=balanced_normal(keys[5], self.candidates, spec.action_dim),
         )
 
     def stages(self, steps: int) -> tuple[Stage, ...]:
@@ -171,60 +129,28 @@ class BEARLag:
             Stage("policy", steps, self.update),
         )
 
-    def update_generator(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
-        generator, optimiser, loss = generator_step(
-            self._adam, state.generator, state.generator_optimiser, batch, key, self.beta, self.decoder_std
-        )
-        return replace(state, generator=generator, generator_optimiser=optimiser), {"generator_loss": loss}
-
     def update_cloning(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
         """The critics learn the values of an actor that only lowers the MMD, while the price of the MMD moves."""
         critic_key, actor_key = jax.random.split(key)
-        state, metrics = self.update_critics(state, batch, critic_key)
+        state, metrics = self.update_critics(state, batch, self.following(state, batch, critic_key))
         state, seen = self.update_actor(state, batch, actor_key, self.cloning_loss)
         state = self.update_mmd_multiplier(state, seen["mmd"])
         return state, {**metrics, **seen, "lambda_mmd": state.mmd_multiplier.value}
 
     def update(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
         critic_key, actor_key, choice_key = jax.random.split(key, 3)
-        state, metrics = self.update_critics(state, batch, critic_key)
+        state, metrics = self.update_critics(state, batch, self.following(state, batch, critic_key))
         state, seen = self.update_actor(state, batch, actor_key, self.lagrangian)
 
         # Both prices follow what the policy now does
         candidates = sample_tanh(state.actor(batch.observations), choice_key, (self.candidates,))[0]
-        actions = choose(state.critics, batch.observations, candidates, state.cost_multiplier.value)
-        qc = state.critics.cost(batch.observations, actions).mean()
-        state = replace(
-            state,
-            cost_multiplier=pid_step(
-                state.cost_multiplier,
-                qc,
-                state.limit,
-                self.lambda_rate,
-                self.lambda_proportional,
-                self.lambda_derivative,
-            ),
-        )
+        state, priced = self.update_multiplier(state, batch.observations, candidates)
         state = self.update_mmd_multiplier(state, seen["mmd"])
-        return state, {
-            **metrics,
-            **seen,
-            "lambda_cost": state.cost_multiplier.value,
-            "lambda_mmd": state.mmd_multiplier.value,
-            "qr_policy": state.critics.reward[0](batch.observations, actions).mean(),
-            "qc_policy": qc,
-        }
+        return state, {**metrics, **seen, **priced, "lambda_mmd": state.mmd_multiplier.value}
 
-    def update_critics(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
-        following = sample_tanh(state.target_actor(batch.next_observations), key, (self.candidates,))[0]
-        price = state.cost_multiplier.value
-        reward_target = best_candidate_target(state.targets, batch, following, self.discount, self.soft_clipping)
-        cost_target = chosen_cost_target(state.targets, batch, following, price, self.discount)
-        critics, optimiser, losses = critic_step(
-            self._adam, state.critics, state.critic_optimiser, batch, reward_target, cost_target
-        )
-        targets = polyak(state.targets, critics, self.tau)
-        return replace(state, critics=critics, targets=targets, critic_optimiser=optimiser), losses
+    def following(self, state: State, batch: Batch, key: PRNGKeyArray) -> Candidates:
+        """The candidates at s'."""
+        return sample_tanh(state.target_actor(batch.next_observations), key, (self.candidates,))[0]
 
     def update_actor(
         self, state: State, batch: Batch, key: PRNGKeyArray, loss: Callable[..., tuple[Scalar, Metrics]]
@@ -252,7 +178,7 @@ class BEARLag:
         actions, distance = self.distance_to_behaviour(actor, state, observations, key)
         reward = smaller_value(state.critics.reward, observations, actions)
         cost = state.critics.cost(observations, actions)
-        price, mmd_price = state.cost_multiplier.value, state.mmd_multiplier.value
+        price, mmd_price = state.multiplier.value, state.mmd_multiplier.value
         parts = [jnp.mean(jnp.abs(reward)), price * jnp.mean(jnp.abs(cost)), mmd_price * jnp.mean(distance)]
         return penalised_loss(reward, cost, distance, price, mmd_price), {
             "mmd": distance.mean(),
@@ -276,36 +202,28 @@ class BEARLag:
         """The deterministic policy: the choice among the actions of the state's own fixed noise."""
         gaussian: Gaussian = state.actor(observations)
         candidates = jnp.tanh(gaussian.mean + gaussian.std * state.noise[:, None])
-        return choose(state.critics, observations, candidates, state.cost_multiplier.value)
+        return choose(state.critics, observations, candidates, state.multiplier.value)
 
     def diagnose(self, state: State, sample: Sample, key: PRNGKeyArray) -> Metrics:
         batch = sample.batch
         once, again = (self.behaviour(state, batch.observations, k) for k in jax.random.split(key))
+        actions = self.act(state, sample.starts), self.act(state, batch.observations)
         return {
-            **critic_diagnostics(state.critics, sample, self.act(state, sample.starts)),
+            **critic_diagnostics(state.critics, sample, *actions),
             # What the behaviour itself would show
             "mmd_floor": mmd(once, again, self.kernel, self.kernel_width).mean(),
             "policy_std": state.actor(batch.observations).std.mean(),
-            "policy_distance": jnp.sqrt(jnp.mean((self.act(state, batch.observations) - batch.actions) ** 2)),
         }
 
     def export(self, state: State) -> Export:
         networks = {"actor": state.actor, **describe_cvae(state.generator), **describe_critics(state.critics)}
-        return Export("bear", networks, {"lambda": state.cost_multiplier.value[None], "noise": state.noise})
+        return Export("bear", networks, {"lambda": state.multiplier.value[None], "noise": state.noise})
 
-    def warnings(self, stage: str, history: list[Mapping[str, float]]) -> list[str]:
-        if stage != "policy" or not history:
+    def warnings_of(self, last: Mapping[str, float]) -> list[str]:
+        if last.get("mmd_floor", 0.0) <= self.epsilon:
             return []
-        last = history[-1]
-        found = lagrange_warnings(history)
-        if last.get("mmd_floor", 0.0) > self.epsilon:
-            found.append(
-                f"epsilon is out of reach: two samples of the behaviour itself are {last['mmd_floor']:.3g} apart, "
-                f"above epsilon {self.epsilon:g}, so only a narrower policy can keep it, and lambda_mmd may rise "
-                "without end."
-            )
-        return found
-
-    @property
-    def _adam(self) -> Adam:
-        return Adam(self.learning_rate)
+        return [
+            f"epsilon is out of reach: two samples of the behaviour itself are {last['mmd_floor']:.3g} apart, "
+            f"above epsilon {self.epsilon:g}, so only a narrower policy can keep it, and lambda_mmd may rise "
+            "without end."
+        ]

@@ -1,19 +1,28 @@
-"""Choosing among sampled actions, as BCQ and BEAR do, with a price on cost.
+"""Choosing among sampled actions, as BCQ and BEAR do, with a price on cost: what the two have in common.
 
 Both draw n candidate actions in a state. Their reward critics back up the best candidate under a soft-clipped double-Q
-value; their policy takes the candidate with the greatest penalised value Qr - lambda Qc.
+value; their policy takes the candidate with the greatest penalised value Qr - lambda Qc. Both train a generator of actions
+first, a conditional VAE of the log, and then leave it fixed.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ringfence.algorithms.critics import Critics, cost_bellman_target
-from ringfence.algorithms.interface import Batch, Metrics, Sample
+from ringfence.algorithms.checks import common, positive
+from ringfence.algorithms.cpq import cost_bellman_target
+from ringfence.algorithms.critics import Critics, fresh_critics
+from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec
+from ringfence.algorithms.lagrange import Multiplier, lagrange_warnings, pid_step
 from ringfence.algorithms.ood import cvae_loss
 from ringfence.algorithms.optimise import Adam
-from ringfence.networks import CVAE
+from ringfence.networks import CVAE, polyak
 
 Scalar = Float[Array, ""]
 PerState = Float[Array, " batch"]
@@ -120,8 +129,11 @@ def critic_step(
     return moved, optimiser_state, {"reward_loss": reward_loss, "cost_loss": cost_loss}
 
 
-def critic_diagnostics(critics: Critics, sample: Sample, start_actions: Float[Array, "starts act"]) -> Metrics:
-    """The critics at the policy's first actions, and on logged pairs beside what really followed them."""
+def critic_diagnostics(
+    critics: Critics, sample: Sample, start_actions: Float[Array, "starts act"], actions: Float[Array, "batch act"]
+) -> Metrics:
+    """The critics at the policy's first actions, and on logged pairs beside what really followed them; and how far the
+    policy's actions are from the logged ones."""
     batch, reward = sample.batch, critics.reward[0]
     return {
         "qc_start": critics.cost(sample.starts, start_actions).mean(),
@@ -130,4 +142,111 @@ def critic_diagnostics(critics: Critics, sample: Sample, start_actions: Float[Ar
         "sample_cost_to_go": sample.cost_to_go.mean(),
         "sample_qr_data": reward(batch.observations, batch.actions).mean(),
         "sample_return_to_go": sample.return_to_go.mean(),
+        "policy_distance": jnp.sqrt(jnp.mean((actions - batch.actions) ** 2)),
     }
+
+
+class CandidateState(eqx.Module):
+    """What training changes in both methods, and the limit."""
+
+    limit: Scalar  # l
+    generator: CVAE
+    critics: Critics
+    targets: Critics
+    multiplier: Multiplier  # lambda, the price of cost
+    generator_optimiser: optax.OptState
+    critic_optimiser: optax.OptState
+
+
+AnyState = TypeVar("AnyState", bound=CandidateState)
+
+
+@dataclass(frozen=True)
+class CandidateMethod:
+    """The hyper-parameters that both methods have, and the steps that are the same in both."""
+
+    limit: float | None = None  # l: bound on the expected discounted cost
+    discount: float = 0.99
+    batch_size: int = 256
+    hidden: tuple[int, ...] = (256, 256)
+    learning_rate: float = 3e-4  # of all networks (Adam)
+    tau: float = 0.005  # of the target networks
+
+    # Stage one: the generator
+    cvae_steps: int = 20_000
+    beta: float = 1.0
+    # BCQ weighs the mean squared error against half the mean KL over 2 act latents; per dimension of the action that
+    # is the evidence lower bound of a decoder with this standard deviation.
+    decoder_std: float = 8.0**-0.5
+
+    candidates: int = 10  # n in BCQ, p in BEAR
+    soft_clipping: float = 0.75  # weight of the smaller of the two reward critics
+
+    # The cost multiplier: dual ascent with this rate, or PID where the other gains are not 0
+    lambda_rate: float = 1e-4
+    lambda_proportional: float = 0.0
+    lambda_derivative: float = 0.0
+
+    def __post_init__(self) -> None:
+        common(self)
+        positive(self, "tau", "cvae_steps", "beta", "decoder_std", "candidates")
+        positive(self, "soft_clipping", "lambda_rate", "lambda_proportional", "lambda_derivative", zero=True)
+
+    def common_state(self, keys: PRNGKeyArray, limit: Scalar, spec: Spec) -> dict[str, Any]:
+        """The fields of `CandidateState` before training, from four keys."""
+        critics = fresh_critics(spec, self.hidden, keys[:3])
+        action_dim = spec.action_dim
+        generator = CVAE(spec.observation_dim, action_dim, 2 * action_dim, self.hidden, key=keys[3])
+        return {
+            "limit": jnp.asarray(limit, jnp.float32),
+            "generator": generator,
+            "critics": critics,
+            "targets": critics,
+            "multiplier": Multiplier.zero(),
+            "generator_optimiser": self._adam.init(generator),
+            "critic_optimiser": self._adam.init(critics),
+        }
+
+    def update_generator(self, state: AnyState, batch: Batch, key: PRNGKeyArray) -> tuple[AnyState, Metrics]:
+        """The generator only clones: neither critics nor multiplier move."""
+        generator, optimiser, loss = generator_step(
+            self._adam, state.generator, state.generator_optimiser, batch, key, self.beta, self.decoder_std
+        )
+        return replace(state, generator=generator, generator_optimiser=optimiser), {"generator_loss": loss}
+
+    def update_critics(self, state: AnyState, batch: Batch, following: Candidates) -> tuple[AnyState, Metrics]:
+        """One step of all critics and their targets, given the candidates at s'."""
+        reward_target = best_candidate_target(state.targets, batch, following, self.discount, self.soft_clipping)
+        cost_target = chosen_cost_target(state.targets, batch, following, state.multiplier.value, self.discount)
+        critics, optimiser, losses = critic_step(
+            self._adam, state.critics, state.critic_optimiser, batch, reward_target, cost_target
+        )
+        targets = polyak(state.targets, critics, self.tau)
+        return replace(state, critics=critics, targets=targets, critic_optimiser=optimiser), losses
+
+    def update_multiplier(
+        self, state: AnyState, observations: Float[Array, "batch obs"], candidates: Candidates
+    ) -> tuple[AnyState, Metrics]:
+        """lambda follows the cost of what the policy now does."""
+        actions = choose(state.critics, observations, candidates, state.multiplier.value)
+        qc = state.critics.cost(observations, actions).mean()
+        gains = (self.lambda_rate, self.lambda_proportional, self.lambda_derivative)
+        multiplier = pid_step(state.multiplier, qc, state.limit, *gains)
+        return replace(state, multiplier=multiplier), {
+            "lambda_cost": multiplier.value,
+            "qr_policy": state.critics.reward[0](observations, actions).mean(),
+            "qc_policy": qc,
+        }
+
+    def warnings(self, stage: str, history: list[Mapping[str, float]]) -> list[str]:
+        if stage != "policy" or not history:
+            return []
+        return lagrange_warnings(history) + self.warnings_of(history[-1])
+
+    def warnings_of(self, last: Mapping[str, float]) -> list[str]:
+        """What the method's own last metrics give cause to say."""
+        return []
+
+    @property
+    def _adam(self) -> Adam:
+        return Adam(self.learning_rate)

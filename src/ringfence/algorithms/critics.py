@@ -1,4 +1,4 @@
-"""The critics that CPQ, BCQ-Lagrangian and BEAR-Lagrangian share, and what is said of them in the same words."""
+"""The critics that CPQ, BCQ-Lagrangian and BEAR-Lagrangian share."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ringfence.algorithms.interface import Batch, Spec
+from ringfence.algorithms.interface import Spec
 from ringfence.networks import Critic
 
 Actions = Float[Array, "*batch act"]
@@ -50,12 +50,3 @@ def smaller_value(
 ) -> Float[Array, "*batch"]:
     """min_i Qr_i(s, a), for one action of each state or for n."""
     return jnp.minimum(critics[0](observations, actions), critics[1](observations, actions))
-
-
-def cost_bellman_target(
-    target_cost_critic: Critic, batch: Batch, next_actions: Actions, discount: float
-) -> Float[Array, " batch"]:
-    """T^pi Qc(s, a) = c + discount Qc(s', a'), a' ~ pi (CPQ paper, Section 3.2). Termination ends the sum, truncation
-    does not."""
-    following = target_cost_critic(batch.next_observations, next_actions)
-    return batch.costs + discount * batch.continues * following

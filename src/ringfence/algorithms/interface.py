@@ -25,7 +25,6 @@ class Spec:
 
     observation_dim: int
     action_dim: int
-    least_reward: float = 0.0
     mean_reward: float = 0.0
     mean_reward_size: float = 0.0  # of |r|
     mean_cost: float = 0.0

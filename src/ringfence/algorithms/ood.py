@@ -1,35 +1,20 @@
-"""Which actions are out of the log's distribution.
+"""Which actions are out of the log's distribution: the paper's detector.
 
-A detector gives each pair (s, a) a score that is high where the log has little like it. Pairs whose score reaches
-the threshold d are out of distribution. To add a detector, write a class like `LatentKL` with `create`, `loss` (how it
-learns from the log) and `score`, and put it into `DETECTORS`.
+It gives each pair (s, a) a score that is high where the log has little like it. Pairs whose score reaches the threshold d
+are out of distribution.
 """
 
 from collections.abc import Sequence
-from typing import Protocol, Self
+from dataclasses import replace
+from typing import Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from ringfence.algorithms.interface import Batch, Metrics
 from ringfence.networks import CVAE, HALF_LOG_TWO_PI
-
-
-class Detector(Protocol):
-    """What CPQ asks of a detector. It is a pytree; the threshold is part of it."""
-
-    threshold: Float[Array, ""]
-
-    def loss(
-        self, observations: Float[Array, "batch obs"], actions: Float[Array, "batch act"], key: PRNGKeyArray
-    ) -> Float[Array, ""]:
-        """What stage one minimises on the log."""
-
-    def score(
-        self, observations: Float[Array, "batch obs"], actions: Float[Array, "*n batch act"]
-    ) -> Float[Array, "*n batch"]:
-        """High where the log has little like (s, a). Takes one action of each state, or n."""
 
 
 def cvae_loss(
@@ -41,7 +26,7 @@ def cvae_loss(
     beta: float,
     decoder_std: float,
 ) -> Float[Array, ""]:
-    """The negative of the paper's evidence lower bound (Section 4, Step 1), averaged over the batch:
+    """The negative of the paper's evidence lower bound (Eq. 2), averaged over the batch:
 
         - E_{z ~ q(z|s,a)} log p(a | s, z) + beta KL(q(z|s,a) || N(0, 1)),   p(a | s, z) = N(decode(s, z), std^2)
 
@@ -55,45 +40,48 @@ def cvae_loss(
 
 
 class LatentKL(eqx.Module):
-    """The paper's detector: KL(q(z | s, a) || N(0, 1)) of a conditional beta-VAE of the logged actions."""
+    """KL(q(z | s, a) || N(0, 1)) of a conditional beta-VAE of the logged actions, and the threshold d."""
 
     cvae: CVAE
     threshold: Float[Array, ""]
-    beta: float = eqx.field(static=True)
-    decoder_std: float = eqx.field(static=True)
 
     @classmethod
     def create(
-        cls,
-        observation_dim: int,
-        action_dim: int,
-        hidden: Sequence[int],
-        *,
-        threshold: float,
-        beta: float,
-        decoder_std: float,
-        key: PRNGKeyArray,
+        cls, observation_dim: int, action_dim: int, hidden: Sequence[int], *, threshold: float, key: PRNGKeyArray
     ) -> Self:
         cvae = CVAE(observation_dim, action_dim, 2 * action_dim, hidden, key=key)
-        return cls(cvae, jnp.asarray(threshold), beta, decoder_std)
-
-    def loss(
-        self, observations: Float[Array, "batch obs"], actions: Float[Array, "batch act"], key: PRNGKeyArray
-    ) -> Float[Array, ""]:
-        return cvae_loss(self.cvae, observations, actions, key, beta=self.beta, decoder_std=self.decoder_std)
+        return cls(cvae, jnp.asarray(threshold))
 
     def score(
         self, observations: Float[Array, "batch obs"], actions: Float[Array, "*n batch act"]
     ) -> Float[Array, "*n batch"]:
+        """For one action of each state, or for n."""
         return self.cvae.encode(observations, actions).kl_to_standard()
 
 
-DETECTORS = {"latent-kl": LatentKL}
-
-
-def is_ood(detector: Detector, scores: Float[Array, "*batch"]) -> Bool[Array, "*batch"]:
-    """score >= d (Algorithm 1, line 10)."""
+def is_ood(detector: LatentKL, scores: Float[Array, "*batch"]) -> Bool[Array, "*batch"]:
+    """KL >= d (Algorithm 1, line 11)."""
     return scores >= detector.threshold
+
+
+def calibrated(
+    detector: LatentKL, batch: Batch, key: PRNGKeyArray, threshold: float | None, quantile: float
+) -> tuple[LatentKL, Metrics]:
+    """The detector with d set, to a number or to a quantile of the log's own scores, and how well it tells the log's
+    actions from random ones."""
+    logged = detector.score(batch.observations, batch.actions)
+    uniform = jax.random.uniform(key, batch.actions.shape, minval=-1.0, maxval=1.0)
+    random = detector.score(batch.observations, uniform)
+    edge = jnp.quantile(logged, quantile) if threshold is None else threshold
+    detector = replace(detector, threshold=jnp.asarray(edge, jnp.float32))
+    return detector, {
+        "threshold": detector.threshold,
+        "kl_data": logged.mean(),
+        "kl_random": random.mean(),
+        "ood_share_data": is_ood(detector, logged).mean(),
+        "ood_share_random": is_ood(detector, random).mean(),
+        "auroc_random": auroc(logged, random),
+    }
 
 
 def auroc(inside: Float[Array, " n"], outside: Float[Array, " m"]) -> Float[Array, ""]:

@@ -1,13 +1,42 @@
-"""What to tell a person while CPQ trains, in plain words, when the numbers show a known way to fail."""
+"""What to measure while CPQ trains, and what to tell the user when the numbers show a known way to fail."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from ringfence.algorithms.critics import smaller_value
+from ringfence.algorithms.interface import Metrics, Sample
+from ringfence.networks import TanhGaussianActor, sample_tanh
 
 COLLAPSED_KL = 0.05  # nats; healthy posteriors measured 0.4 to 8, collapsed ones 0.000
 STALLED_INDICATOR = 0.01
 STALLED_LOGS = 5  # so many log lines in a row, by default 1,000 steps each
 RISING_LOGS = 4
 CEILING_SLACK = 1.25  # a stitched policy may earn somewhat more than any one logged episode
+
+
+def cpq_diagnostics(state: Any, policy: TanhGaussianActor, sample: Sample, key: PRNGKeyArray) -> Metrics:
+    """How the critics compare with what the log shows really followed, and what the detector says. `policy` is the actor
+    that is handed out."""
+    batch, critics = sample.batch, state.critics
+    actions, _ = sample_tanh(state.actor(batch.observations), key)
+    start_actions = policy.mode(sample.starts)
+    return {
+        "qc_start": critics.cost(sample.starts, start_actions).mean(),
+        "qr_start": smaller_value(critics.reward, sample.starts, start_actions).mean(),
+        "sample_qc_data": critics.cost(batch.observations, batch.actions).mean(),
+        "sample_cost_to_go": sample.cost_to_go.mean(),
+        "sample_qr_data": smaller_value(critics.reward, batch.observations, batch.actions).mean(),
+        "sample_qr_policy": smaller_value(critics.reward, batch.observations, actions).mean(),
+        "sample_return_to_go": sample.return_to_go.mean(),
+        "greatest_return_to_go": sample.return_to_go.max(),
+        "kl_data": state.detector.score(batch.observations, batch.actions).mean(),
+        "policy_std": jnp.exp(state.actor(batch.observations).log_std).mean(),
+        "policy_distance": jnp.sqrt(jnp.mean((policy.mode(batch.observations) - batch.actions) ** 2)),
+    }
 
 
 def cpq_warnings(stage: str, history: Sequence[Mapping[str, float]]) -> list[str]:
@@ -39,8 +68,8 @@ def policy_warnings(history: Sequence[Mapping[str, float]]) -> list[str]:
     if len(recent) == STALLED_LOGS and max(recent) < STALLED_INDICATOR:
         found.append(
             f"stalled: for {STALLED_LOGS} log lines fewer than 1% of the policy's actions counted as safe "
-            f"(Qc of its actions {history[-1]['qc_policy']:.3g}); the reward has no say in an unsafe state. "
-            "The limit may be below what the log supports, or use a recovery other than 'none'."
+            f"(Qc of its actions {history[-1]['qc_policy']:.3g}). The limit may be below what the log supports; with the "
+            "paper preset an unsafe policy has no gradient to come back by."
         )
     rows = [row for row in history[-RISING_LOGS:] if "sample_qr_policy" in row]
     values = [row["sample_qr_policy"] for row in rows]

@@ -16,38 +16,32 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ringfence.behaviour.actor_critic import (
-    Moments,
-    TanhMLP,
-    actor_network,
-    gaussian,
-    generalised_advantages,
-    temporal_differences,
-    value_network,
+from ringfence.behaviour.actor_critic import Moments, TanhMLP, actor_network, gaussian, value_network
+from ringfence.behaviour.on_policy import (
+    OnPolicy,
+    advantages_and_targets,
+    episode_metrics,
+    experience,
+    flattened,
+    mean_kl,
+    minibatches,
+    normalised,
 )
-from ringfence.behaviour.ppo import mean_kl, returns_so_far
-from ringfence.behaviour.segments import NumpyActor, Sampler, Segments, episode_sums
+from ringfence.behaviour.segments import Sampler, Segments, episode_sums
 from ringfence.behaviour.trust_region import conjugate_gradients, solve_dual
 
 
 @dataclass(frozen=True)
-class CPO:
+class CPO(OnPolicy):
     """Hyper-parameters. The standard deviation is set, not learned: a learned one would shrink to save torque (noise
     alone costs 0.8 std a step), and leave a log too narrow to learn from."""
 
-    limit: float = 30.0
-    margin: float = (
-        0.5  # aim this far below: J_C is estimated from a few episodes, and the last iterate should be inside
-    )
     std: float = 0.15
     std_start: float = 0.25
-    std_anneal: float = 0.6
-    hidden: tuple[int, ...] = (64, 64)
     envs: int = 8
-    segment: int = 1000
-    discount: float = 0.99  # of rewards
-    cost_discount: float = 0.99  # of costs: the one that the limit is meant with
-    gae_lambda: float = 0.95
+    limit: float = 30.0
+    # Aim this far below: J_C is estimated from a few episodes, and the last iterate should be inside
+    margin: float = 0.5
     cost_gae_lambda: float = 0.95
     delta: float = 0.015
     damping: float = 0.1
@@ -58,14 +52,6 @@ class CPO:
     critic_epochs: int = 8
     critic_minibatch: int = 250
     fisher_stride: int = 4  # every fourth row is enough to estimate the Fisher matrix
-
-    def std_at(self, progress: float) -> float:
-        share = min(progress / self.std_anneal, 1.0) if self.std_anneal > 0 else 1.0
-        return float(self.std_start ** (1.0 - share) * self.std**share)
-
-    @property
-    def steps_per_iteration(self) -> int:
-        return self.envs * self.segment
 
 
 class CPOState(eqx.Module):
@@ -180,26 +166,17 @@ def iterate(
     config: CPO, state: CPOState, sampler: Sampler, iteration: int, total: int, seed: int
 ) -> tuple[CPOState, dict[str, float]]:
     """One iteration of Algorithm 1; it depends on its arguments alone."""
-    std = config.std_at(iteration / total)
-    streams = np.random.SeedSequence([seed, iteration]).generate_state(config.envs + 1).tolist()
-    segments = sampler(NumpyActor.of(state.actor, state.observations), std, streams[1:], config.segment)
-    returns = state.returns.including(jnp.asarray(returns_so_far(segments, config.discount).ravel()))
-    rows = advantage_rows(config, state, segments, jnp.float32(std), returns.std)
+    seen = experience(config, state.actor, state.observations, state.returns, sampler, iteration, total, seed)
+    segments, std = seen.segments, jnp.float32(seen.std)
+    rows = advantage_rows(config, state, segments, std, seen.returns.std)
     sums = episode_sums(segments, config.cost_discount)
     # J_C(pi) = J_C(pi_k) + (discounted steps of an episode) E[ratio A_C]: Eq. 2 for episodes that may end early.
     excess = (sums.mean_discounted_cost - (config.limit - config.margin)) / sums.mean_discounted_length
-    actor, report = constrained_step(config, state.actor, rows, jnp.float32(std), excess)
-    critics, optimiser = fit_critics(config, state.critics, state.optimiser, rows, jax.random.key(streams[0]))
-    metrics = {
-        "return": sums.mean_return,
-        "cost": sums.mean_cost,
-        "discounted cost": sums.mean_discounted_cost,
-        "length": sums.mean_length,
-        "std": std,
-        **report,
-    }
+    actor, report = constrained_step(config, state.actor, rows, std, excess)
+    critics, optimiser = fit_critics(config, state.critics, state.optimiser, rows, seen.key)
     moments = state.observations.including(jnp.asarray(segments.observations.reshape(segments.size, -1)))
-    return CPOState(actor, critics, optimiser, moments, returns), metrics
+    metrics = {**episode_metrics(sums, seen.std), **report}
+    return CPOState(actor, critics, optimiser, moments, seen.returns), metrics
 
 
 @eqx.filter_jit
@@ -210,28 +187,24 @@ def advantage_rows(
 
     Costs are divided by the limit for the cost critic, so that its targets are near 1."""
     seen: Any = jax.tree.map(jnp.asarray, segments)
-    now = (seen.observations - state.observations.mean) / state.observations.std
-    following = (seen.next_observations - state.observations.mean) / state.observations.std
-    advantages, targets = [], []
-    discounts, lambdas = (config.discount, config.cost_discount), (config.gae_lambda, config.cost_gae_lambda)
+    observations = normalised(state.observations, seen)
     signals = (seen.rewards / reward_scale, seen.costs / config.limit)
-    for critic, signal, discount, gae_lambda in zip(state.critics, signals, discounts, lambdas, strict=True):
-        values, next_values = critic(now)[..., 0], critic(following)[..., 0]
-        deltas = temporal_differences(signal, values, next_values, seen.terminated, discount)
-        advantage = generalised_advantages(deltas, seen.ended, discount * gae_lambda)
+    decays = ((config.discount, config.gae_lambda), (config.cost_discount, config.cost_gae_lambda))
+    advantages, targets = [], []
+    for critic, signal, decay in zip(state.critics, signals, decays, strict=True):
+        advantage, target = advantages_and_targets(critic, signal, observations, seen, *decay)
         advantages.append(advantage - advantage.mean())
-        targets.append(values + advantage)
-    log_probs = gaussian(state.actor, std, now).log_prob(seen.actions)
-    grid = Rows(
-        now,
-        seen.actions,
-        log_probs,
-        advantages[0] / (advantages[0].std() + 1e-8),
-        advantages[1] * config.limit,
-        jnp.stack(targets, -1),
+        targets.append(target)
+    return flattened(
+        Rows(
+            observations[0],
+            seen.actions,
+            gaussian(state.actor, std, observations[0]).log_prob(seen.actions),
+            advantages[0] / (advantages[0].std() + 1e-8),
+            advantages[1] * config.limit,
+            jnp.stack(targets, -1),
+        )
     )
-    rows: Rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), grid)
-    return rows
 
 
 Critics = tuple[TanhMLP, TanhMLP]
@@ -254,8 +227,7 @@ def fit_critics(
         change, optimiser = _adam(config).update(jax.grad(loss)(critics, chosen), optimiser)
         return (optax.apply_updates(critics, change), optimiser), None
 
-    orders = jax.vmap(lambda k: jax.random.permutation(k, count))(jax.random.split(key, config.critic_epochs))
-    chosen = orders[:, : count // size * size].reshape(-1, size)
+    chosen = minibatches(key, count, size, config.critic_epochs)
     fitted: tuple[Critics, optax.OptState] = jax.lax.scan(step, (critics, optimiser), chosen)[0]
     return fitted
 

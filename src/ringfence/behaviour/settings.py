@@ -10,7 +10,7 @@ from ringfence.behaviour.cpo import CPO
 from ringfence.behaviour.ppo import PPO
 
 Method = Literal["ppo", "cpo"]
-METHODS: tuple[Method, Method] = ("ppo", "cpo")
+TRAINERS: tuple[Method, Method] = ("ppo", "cpo")
 
 DEFAULT_STEPS = 2_000_000
 STEPS: dict[tuple[str, Method], int] = {

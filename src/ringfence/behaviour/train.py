@@ -13,7 +13,7 @@ from ringfence import __version__, tasks
 from ringfence.behaviour import cpo, ppo
 from ringfence.behaviour.actor_critic import to_policy
 from ringfence.behaviour.segments import Sampler
-from ringfence.behaviour.settings import DEFAULT_STEPS, METHODS, SETTINGS, STEPS, Method
+from ringfence.behaviour.settings import DEFAULT_STEPS, SETTINGS, STEPS, TRAINERS, Method
 from ringfence.deploy import Policy
 from ringfence.errors import InvalidSetting, NonFiniteLoss, WouldOverwrite
 from ringfence.files import write_json
@@ -74,7 +74,7 @@ def train_behaviour(
 
 def configure(task: tasks.Task, method: Method, *, limit: float | None, std: float | None, **changes: Any) -> Config:
     """The settings of a shipped policy, or the method's defaults for other tasks, with the changes asked for."""
-    if method not in METHODS:
+    if method not in TRAINERS:
         raise InvalidSetting(f"method must be 'ppo' or 'cpo', not {method!r}")
     default: Config = SETTINGS.get((task.name, method), ppo.PPO() if method == "ppo" else cpo.CPO())
     changes = {"cost_discount": task.discount} | changes

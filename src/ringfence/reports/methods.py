@@ -27,7 +27,7 @@ def print_methods(name: str | None = None) -> None:
     default = kind()
     table = Table("setting", "default", *(["paper"] if paper else []), title=name, title_justify="left")
     for field in fields(kind):
-        ours, printed = getattr(default, field.name), getattr(paper, field.name, None)
+        ours, printed = getattr(default, field.name), getattr(paper, field.name, "-")
         differs = paper is not None and ours != printed
         table.add_row(field.name, str(ours), *([f"[bold]{printed}[/]" if differs else ""] if paper else []))
     console.print(table)

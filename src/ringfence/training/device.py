@@ -49,7 +49,6 @@ def spec_of(dataset: Dataset) -> Spec:
     return Spec(
         observation_dim=dataset.observations.shape[1],
         action_dim=dataset.actions.shape[1],
-        least_reward=float(dataset.rewards.min()),
         mean_reward=float(dataset.rewards.mean(dtype=np.float64)),
         mean_reward_size=float(np.abs(dataset.rewards).mean(dtype=np.float64)),
         mean_cost=float(dataset.costs.mean(dtype=np.float64)),

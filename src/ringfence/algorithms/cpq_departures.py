@@ -1,0 +1,146 @@
+"""CPQ, Constraints Penalized Q-learning, with the departures from the paper that make it learn.
+
+As printed CPQ stalls (docs/cpq.md has the evidence). `CPQ` is Algorithm 1 (`cpq.py`) with some of its lines replaced. Each
+departure is a function below with its reason, and the method says which line each one replaces. To try one without a
+departure, give its line back: `class Printed(CPQ): reward_target = PaperCPQ.reward_target`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, cast
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from ringfence.algorithms.checks import positive, share
+from ringfence.algorithms.cpq import Actions, OODActions, PaperCPQ, PerState, Scalar, State, Values
+from ringfence.algorithms.critics import Critics, fresh_critics, smaller_value
+from ringfence.algorithms.interface import Batch, Metrics, Spec
+from ringfence.networks import TanhGaussianActor, polyak
+
+
+class AveragedState(State):
+    """The state of Algorithm 1, and the average of the actor over steps."""
+
+    step: Int[Array, ""]
+    averaged_actor: TanhGaussianActor
+
+
+def one_ood_action(actions: Float[Array, "n batch act"], kept: Bool[Array, "n batch"], key: PRNGKeyArray) -> OODActions:
+    """One of the m kept actions of each state, drawn uniformly, in place of the mean over them: the same gradient in
+    expectation, and the cost critic sees one action of each state instead of n."""
+    found = (kept.sum(0) > 0).astype(actions.dtype)
+    scores = jnp.where(kept, jax.random.uniform(key, kept.shape), -1.0)
+    chosen = jnp.argmax(scores, 0)
+    picked = jnp.take_along_axis(actions, chosen[None, :, None], 0)
+    return OODActions(picked, found[None], found)
+
+
+def alpha_step_where_ood(
+    alpha: Scalar, ood_values: PerState, found: PerState, ood_limit: Scalar, rate: float
+) -> Scalar:
+    """Automatic alpha without the states that have no OOD action: as printed they count as 0 and raise alpha for
+    nothing."""
+    return jnp.maximum(alpha + rate * jnp.mean(found * (ood_limit - ood_values)), 0.0)
+
+
+def reward_bellman_target(targets: Critics, batch: Batch, next_actions: Actions, discount: float) -> PerState:
+    """T^pi Qr(s, a) = r + discount Qr(s', a'), the plain Bellman operator, with the smaller of the two target critics.
+    Backing up 0 for unsafe a' makes Qr short-sighted while the policy is at its limit, and rewards unsafe actions where
+    Qr < 0."""
+    following = smaller_value(targets.reward, batch.next_observations, next_actions)
+    return batch.rewards + discount * batch.continues * following
+
+
+def penalised_value(qr: Values, qc: Values, limit: Scalar, weight: float) -> Values:
+    """Qr / mean |Qr| - weight max(Qc - l, 0) / l. The printed objective has the gradient 0 wherever the indicator is 0, so
+    a policy that is unsafe everywhere cannot come back; this one lowers the excess of Qc and keeps Qr in unsafe states."""
+    size = jax.lax.stop_gradient(jnp.mean(jnp.abs(qr))) + 1e-6
+    return qr / size - weight * jnp.maximum(qc - limit, 0.0) / jnp.maximum(limit, 1e-3)
+
+
+def anchor_loss(actions: Float[Array, "batch act"], logged: Float[Array, "batch act"]) -> Scalar:
+    """E (a - logged a)^2, a ~ pi: Qr alone draws the policy away from the log, where nothing corrects its errors. Its
+    weight is against Qr over its mean size, as in TD3+BC (Fujimoto and Gu, 2021)."""
+    return jnp.mean((actions - logged) ** 2)
+
+
+def averaging_rate(step: Int[Array, ""], decay: float) -> Scalar:
+    """The share of the newest actor in the average of actors: the policy handed out then swings less from one evaluation to
+    the next. At first it is large, so that the random start is soon forgotten."""
+    return jnp.maximum(1.0 - decay, 1.0 / (1.0 + step / 10.0))
+
+
+@dataclass(frozen=True)
+class CPQ(PaperCPQ):
+    """CPQ's hyper-parameters: the paper's, and those of the departures.
+
+    >>> CPQ(limit=30.0).anchor, CPQ.paper(limit=30.0).name
+    (0.4, 'cpq-paper')
+    """
+
+    name: ClassVar[str] = "cpq"
+    small: ClassVar[Mapping[str, Any]] = {**PaperCPQ.small, "average_decay": 0.99}
+
+    tau: float = 0.02  # critics reach their scale four times as soon as with the paper preset's
+
+    anchor: float = 0.4  # weight of `anchor_loss`
+    recovery_weight: float = 3.0  # of the excess of Qc over the limit, see `penalised_value`
+    average_decay: float = 0.9995  # of the averaged actor, see `averaging_rate`
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(self, "anchor", "recovery_weight", zero=True)
+        share(self, "average_decay")
+
+    @staticmethod
+    def paper(**changes: Any) -> PaperCPQ:
+        """Algorithm 1 as printed."""
+        return PaperCPQ(**changes)
+
+    def init(self, key: PRNGKeyArray, limit: Scalar, spec: Spec) -> AveragedState:
+        printed = super().init(key, limit, spec)
+        return AveragedState(**vars(printed), step=jnp.zeros((), jnp.int32), averaged_actor=printed.actor)
+
+    def update(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
+        """Algorithm 1 with the lines below, then the average of the actor."""
+        assert isinstance(state, AveragedState)
+        rate = averaging_rate(state.step, self.average_decay)
+        after, metrics = super().update(state, batch, key)
+        averaged = polyak(state.averaged_actor, after.actor, rate)
+        return replace(cast(AveragedState, after), step=state.step + 1, averaged_actor=averaged), metrics
+
+    def fresh_critics(self, spec: Spec, keys: PRNGKeyArray) -> Critics:
+        """Line 8. LayerNorm keeps critics from inflating on actions that the log does not have. Their outputs have the size
+        of the log's values: Adam needs tens of thousands of steps to grow a network's outputs to hundreds."""
+        horizon = 1.0 / (1.0 - self.discount)
+        return fresh_critics(spec, self.hidden, keys, normalise=True, horizon=horizon)
+
+    def choose_ood(self, candidates: Array, kept: Bool[Array, "n batch"], key: PRNGKeyArray) -> OODActions:
+        """Line 12."""
+        return one_ood_action(candidates, kept, key)
+
+    def next_alpha(self, alpha: Scalar, ood_values: PerState, ood: OODActions, ood_limit: Scalar) -> Scalar:
+        """Line 13, Eq. (5)."""
+        return alpha_step_where_ood(alpha, ood_values, ood.found, ood_limit, self.alpha_rate)
+
+    def reward_target(self, state: State, batch: Batch, next_actions: Actions) -> PerState:
+        """Line 13, Eq. (3)."""
+        return reward_bellman_target(state.targets, batch, next_actions, self.discount)
+
+    def actor_objective(self, qr: Values, qc: Values, limit: Scalar) -> Values:
+        """Line 14, Eq. (4)."""
+        return penalised_value(qr, qc, limit, self.recovery_weight)
+
+    def actor_loss(
+        self, actor: TanhGaussianActor, critics: Critics, batch: Batch, limit: Scalar, key: PRNGKeyArray
+    ) -> tuple[Scalar, Metrics]:
+        """Line 14, with the anchor."""
+        loss, actions, metrics = self.objective_loss(actor, critics, batch, limit, key)
+        loss += self.anchor * anchor_loss(actions[0], batch.actions)
+        return loss, {**metrics, "actor_loss": loss}
+
+    def policy_actor(self, state: State) -> TanhGaussianActor:
+        assert isinstance(state, AveragedState)
+        return state.averaged_actor
