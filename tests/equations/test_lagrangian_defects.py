@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ringfence.algorithms import BCQLag, BEARLag, bcq_lag, bear_lag
+from ringfence.algorithms import BCQLag, BEARLag
+from ringfence.algorithms import candidates as candidates_module
 from ringfence.algorithms.lagrange import Multiplier
 from tests.equations import reference
 from tests.equations.conftest import ACT, OBS, ROWS, policy_of, small_state
@@ -17,7 +18,7 @@ KEY = jax.random.key(5)
 RATE, DISCOUNT, N = 0.1, 0.9, 4
 SMALL = {"hidden": (8, 8), "candidates": N, "cvae_steps": 1, "batch_size": ROWS}
 SMALL |= {"discount": DISCOUNT, "lambda_rate": RATE}
-METHODS = {"bcq": (bcq_lag, BCQLag(**SMALL)), "bear": (bear_lag, BEARLag(**SMALL, mmd_samples=3, warmup_steps=1))}
+METHODS = {"bcq": BCQLag(**SMALL), "bear": BEARLag(**SMALL, mmd_samples=3, warmup_steps=1)}
 ACTS = {"bcq": ("generator",), "bear": ("actor", "target_actor")}  # what makes its actions
 DRAWS = {
     "bcq": ("latents", 2 * ACT),
@@ -36,7 +37,7 @@ def same(one, other):
 
 def state_of(name, price=0.0, limit=0.05):
     """Critics whose values differ enough between actions that a wrong choice shows."""
-    state = small_state(METHODS[name][1], limit)
+    state = small_state(METHODS[name], limit)
     multiplier = Multiplier(*map(jnp.asarray, (price, price / RATE, 0.0)))
     louder = {part: times(30.0, getattr(state, part)) for part in ("critics", "targets")}
     return replace(state, **louder, multiplier=multiplier)
@@ -47,9 +48,9 @@ def spy(monkeypatch):
     """What an update gave to the critics: the candidates at s' and the targets."""
 
     def update(name, state, batch):
-        module, method = METHODS[name]
+        method = METHODS[name]
         seen = {}
-        target, step = module.best_candidate_target, module.critic_step
+        target, step = candidates_module.best_candidate_target, candidates_module.critic_step
 
         def spied_target(targets, batch, candidates, *rest):
             seen["candidates"] = candidates
@@ -59,8 +60,8 @@ def spy(monkeypatch):
             seen["reward_target"], seen["cost_target"] = reward_target, cost_target
             return step(optimiser, critics, optimiser_state, batch, reward_target, cost_target)
 
-        monkeypatch.setattr(module, "best_candidate_target", spied_target)
-        monkeypatch.setattr(module, "critic_step", spied_step)
+        monkeypatch.setattr(candidates_module, "best_candidate_target", spied_target)
+        monkeypatch.setattr(candidates_module, "critic_step", spied_step)
         method.update(state, batch, KEY)
         return {name: np.asarray(value) for name, value in seen.items()}
 
@@ -102,7 +103,7 @@ def test_target_actions_are_executed_ones_squashed_into_the_range_of_the_logged_
 @both
 def test_costs_do_not_step_the_reward_critics(name, batch):
     """Costs far above and far below Qc: Adam's first step has the sign of the gradient and hides its size."""
-    state, method = state_of(name), METHODS[name][1]
+    state, method = state_of(name), METHODS[name]
     dear, cheap = (batch._replace(costs=jnp.full(ROWS, cost)) for cost in (1e4, -1e4))
     one, two = (method.update(state, b, KEY)[0].critics for b in (dear, cheap))
     assert same(one.reward, two.reward)
@@ -114,7 +115,7 @@ def test_the_limit_is_compared_with_the_discounted_sum_that_qc_is(name, batch):
     """lambda moves by the rate times E Qc - l; l is a sum over steps already and is not scaled by 1 - discount."""
     for limit in (-3.0, 100.0):
         started = state_of(name, price=0.2, limit=limit)
-        _, metrics = METHODS[name][1].update(started, batch, KEY)
+        _, metrics = METHODS[name].update(started, batch, KEY)
         expected = max(0.2 + RATE * (float(metrics["qc_policy"]) - limit), 0.0)
         assert float(metrics["lambda_cost"]) == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
@@ -122,7 +123,7 @@ def test_the_limit_is_compared_with_the_discounted_sum_that_qc_is(name, batch):
 @both
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_at_run_time_the_best_of_several_actions_is_taken_not_any_one(name, deterministic):
-    method = METHODS[name][1]
+    method = METHODS[name]
     observations = np.random.default_rng(1).normal(size=(200, OBS)).astype(np.float32)
     field, width = DRAWS[name]
     draws = np.random.default_rng(2).normal(size=(20, width)).astype(np.float32)

@@ -1,0 +1,228 @@
+"""The pages speak of the code as it is: names in backticks, links, defaults."""
+
+import argparse
+import ast
+import inspect
+import re
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import ringfence
+from ringfence import algorithms
+from ringfence.algorithms import CBPL, CPQ, BCQLag, BEARLag, PaperCPQ
+from ringfence.cli import build_parser
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+# Names of other projects' code, and of files that the reader is to make.
+FOREIGN = {
+    "docs/add-a-method.md": {"test_cautious_bc"},
+    "docs/cluster.md": {"abfs"},
+    "docs/baselines.md": {
+        "continuous_BCQ", "BCQ", "algos", "readme", "BCQ_L", "projects", "safe", "cppo_pid", "bear", "version", "sum_norm",
+        "exponentiated_gradient", "fitted_off_policy_evaluation", "optimization_problem", "config_lake", "config_car",
+        "replay_buffer",
+    },
+}  # fmt: skip
+
+
+# Names
+
+
+@cache
+def vocabulary():
+    """Every identifier in the code and every word of its strings, docstrings left out: they may be out of date as well."""
+    words = set()
+    files = [f for folder in ("src", "tests", "benchmarks") for f in (ROOT / folder).rglob("*.py")]
+    for file in files:
+        words |= set(file.relative_to(ROOT).with_suffix("").parts)
+        if file == Path(__file__):
+            continue
+        tree = ast.parse(file.read_text())
+        docstrings = {
+            id(node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        }
+        for node in ast.walk(tree):
+            for part in ("id", "attr", "name", "arg", "asname", "module"):
+                value = getattr(node, part, None)
+                if isinstance(value, str):
+                    words |= set(value.split("."))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+                words |= set(re.findall(r"[A-Za-z_]\w*", node.value))
+    for file in ("Makefile", "pyproject.toml", "constraints.txt", ".gitignore"):
+        words |= set(re.findall(r"[A-Za-z_]\w*", (ROOT / file).read_text()))
+    return words
+
+
+@cache
+def options():
+    """The options of every verb, and under "" of all together."""
+    parser = build_parser()
+    [verbs] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    found = {verb: {o for a in sub._actions for o in a.option_strings} for verb, sub in verbs.choices.items()}
+    return {**found, "": {option for known in found.values() for option in known} | {"--version", "--help"}}
+
+
+def code_spans(page):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    return re.findall(r"`([^`\n]+)`", text.replace("\n", " "))
+
+
+def unknown_in(span, page):
+    """What a span of code names that is not there."""
+    words = span.split()
+    if words[0] == "ringfence" and len(words) > 1:
+        return [w for w in words[1:2] if w not in options()] or [
+            w for w in words[2:] if w.startswith("--") and w.split("=")[0] not in options()[words[1]]
+        ]
+    if words[0] in ("make", "pip", "python"):
+        named = words[0] == "make" and words[1:]
+        return [w for w in named or () if not re.search(rf"^{re.escape(w)}:", (ROOT / "Makefile").read_text(), re.M)]
+    if words[0].startswith("--"):
+        ours = [w for w in words if w.startswith("--") and not w.startswith("--xla_")]
+        return [w for w in ours if w.split("=")[0] not in options()[""]]
+    places = (ROOT, ROOT / "docs", ROOT / "src" / "ringfence", ROOT / "tests" / "equations")
+    if any((place / span).exists() for place in places):
+        return []
+    known = vocabulary() | FOREIGN.get(str(page.relative_to(ROOT)), set())
+    names = re.findall(r"(?<![\w.])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", span)
+    parts = [part for name in names for part in name.split(".") if len(part) > 2]
+    return [part for part in parts if not {part, part.rstrip("0123456789")} & known] or unknown_of_ours(span)
+
+
+def unknown_of_ours(span):
+    """What a span such as `CPQ.paper(limit=30.0)` asks of a name of the package that it does not have."""
+    try:
+        tree = ast.parse(span.strip(), mode="eval")
+    except SyntaxError:
+        return []
+    missing = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and inspect.isclass(owner := object_of(node.value)):
+            fields_of = {field for kind in owner.__mro__ for field in getattr(kind, "__annotations__", {})}
+            missing += [] if hasattr(owner, node.attr) or node.attr in fields_of else [node.attr]
+        if isinstance(node, ast.Call) and callable(called := object_of(node.func)):
+            parameters = inspect.signature(called).parameters
+            free = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+            missing += [k.arg for k in node.keywords if k.arg is not None and k.arg not in parameters and not free]
+    return missing
+
+
+def object_of(node):
+    """The object of the package that an expression names, or None."""
+    if isinstance(node, ast.Name):
+        return ringfence if node.id == "ringfence" else getattr(ringfence, node.id, getattr(algorithms, node.id, None))
+    if isinstance(node, ast.Attribute) and (owner := object_of(node.value)) is not None:
+        return getattr(owner, node.attr, None)
+    return None
+
+
+@every_page
+def test_every_name_in_backticks_exists(page):
+    missing = {span: unknown for span in code_spans(page) if (unknown := unknown_in(span, page))}
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    "span", ["ood_cost", "CPQ.penalised_loss", "ringfence trian", "ringfence train --stepz 3", "--presett paper",
+             "algorithms/cqp.py", "make tests", "CPQ(backup='floor')"],
+)  # fmt: skip
+def test_a_name_that_does_not_exist_is_found(span):
+    assert unknown_in(span, PAGES[0])
+
+
+@pytest.mark.parametrize(
+    "span",
+    ["PaperCPQ.update", "ringfence train --limit 30", "--preset paper", "algorithms/cpq.py", "make test", "tau=0.01"],
+)
+def test_a_name_that_exists_is_known(span):
+    assert not unknown_in(span, PAGES[0])
+
+
+# Links
+
+
+def anchors(page):
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", title.replace("`", "")).strip().lower().replace(" ", "-") for title in titles}
+
+
+@every_page
+def test_every_relative_link_leads_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), target
+        assert there.is_relative_to(ROOT), target
+        assert not anchor or anchor in anchors(there), target
+
+
+# Defaults
+
+
+def table_rows(page, first_cell):
+    """The cells of the rows under a heading row that begins with this cell."""
+    lines = page.read_text().splitlines()
+    starts = [i for i, line in enumerate(lines) if line.startswith(f"| {first_cell} |")]
+    for start in starts:
+        for line in lines[start + 2 :]:
+            if not line.startswith("|"):
+                break
+            yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def numbers(cell):
+    """The numbers of a cell that holds numbers alone, with commas between them or inside them: 20,000 or 3e-4, 256."""
+    words = [word.replace(",", "") if re.fullmatch(r"\d{1,3}(,\d{3})+", word) else word for word in cell.split(", ")]
+    return [float(word) for word in words] if all(re.fullmatch(r"[\d.]+(e-?\d+)?", word) for word in words) else []
+
+
+def quoted_defaults():
+    """(page, class, setting, number): every default that a table of the docs quotes."""
+    found = []
+    for cells in table_rows(ROOT / "docs" / "cpq.md", "setting"):
+        for kind, cell in ((CPQ, cells[1]), (PaperCPQ, cells[2])):
+            names = re.findall(r"`(\w+)`", cells[0])
+            if values := numbers(cell):
+                found += [("cpq.md", kind, *pair) for pair in zip(names, values, strict=True)]
+    kind = None
+    sections = {"*BCQ*": BCQLag, "*BEAR*": BEARLag, "*CBPL*": CBPL, "*PID*": BCQLag}
+    for cells in table_rows(ROOT / "docs" / "baselines.md", "constant"):
+        kind = sections.get(cells[0], kind)
+        names = [name for name in re.findall(r"`(\w+)`", cells[0]) if name in {f.name for f in fields(kind)}]
+        if len(numbers(cells[1])) == len(names):
+            found += [("baselines.md", kind, *pair) for pair in zip(names, numbers(cells[1]), strict=True)]
+    return found
+
+
+QUOTED = quoted_defaults()
+
+
+def test_the_tables_quote_defaults():
+    assert sum(page == "cpq.md" for page, *_ in QUOTED) >= 20
+    assert sum(page == "baselines.md" for page, *_ in QUOTED) >= 15
+
+
+@pytest.mark.parametrize(("page", "kind", "name", "value"), QUOTED, ids=lambda x: getattr(x, "__name__", str(x)))
+def test_a_quoted_default_is_the_codes(page, kind, name, value):
+    assert getattr(kind(), name) == pytest.approx(value)
+
+
+def test_how_many_steps_critics_need_is_said_once_and_is_what_the_verdict_says():
+    text = (ROOT / "docs" / "cpq.md").read_text()
+    section = text.split("## How many steps the critics need")[1].split("\n## ")[0]
+    for method in (CPQ(), PaperCPQ()):
+        needed = 3 / (method.tau * (1 - method.discount))
+        assert f"{needed:,.0f}" in section
+        assert f"{method.tau:g}" in section
+    elsewhere = [page.name for page in PAGES if re.search(r"critics? (needs?|takes?) some [\d,]+", page.read_text())]
+    assert elsewhere == []
