@@ -63,9 +63,9 @@ class DeviceData(NamedTuple):
     def batch(self, rows: Rows, starts: Int[Array, " starts"] | None = None) -> Batch:
         """The transitions at these rows and the states of the rows in `starts` (of all that start an episode, if none
         are given), observations normalised and actions in [-1, 1]."""
-        found = self.rows[rows]
+        packed = self.rows[rows]
         obs, act = self.observation_mean.shape[0], self.action_centre.shape[0]
-        observations, following, actions, rest = jnp.split(found, (obs, 2 * obs, 2 * obs + act), axis=-1)
+        observations, following, actions, rest = jnp.split(packed, (obs, 2 * obs, 2 * obs + act), axis=-1)
         return Batch(
             observations=self._normalise(observations),
             actions=jnp.clip((actions - self.action_centre) * self.action_scale, -1.0, 1.0),

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ringfence.algorithms.checks import common
+from ringfence.algorithms.checks import check_settings
 from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.optimise import Adam
 from ringfence.networks import TanhGaussianActor, tanh_log_prob
@@ -48,7 +48,7 @@ class BC:
     learning_rate: float = 3e-4
 
     def __post_init__(self) -> None:
-        common(self)
+        check_settings(self)
 
     def init(self, key: PRNGKeyArray, limit: Scalar, spec: Spec) -> State:
         actor = TanhGaussianActor(spec.observation_dim, spec.action_dim, self.hidden, key=key)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ringfence.algorithms.checks import common, positive
+from ringfence.algorithms.checks import check_settings, positive
 from ringfence.algorithms.cpq import cost_bellman_target
 from ringfence.algorithms.critics import Critics, fresh_critics
 from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec
@@ -188,7 +188,7 @@ class CandidateMethod:
     lambda_derivative: float = 0.0
 
     def __post_init__(self) -> None:
-        common(self)
+        check_settings(self)
         positive(self, "tau", "cvae_steps", "beta", "decoder_std", "candidates")
         positive(self, "soft_clipping", "lambda_rate", "lambda_proportional", "lambda_derivative", zero=True)
 

@@ -26,7 +26,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ringfence.algorithms.checks import common, positive
+from ringfence.algorithms.checks import check_settings, positive
 from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.optimise import Adam
 from ringfence.errors import InvalidSetting
@@ -140,7 +140,7 @@ class CBPL:
     price_rate: float = 0.05  # of the exponentiated gradient, per unit of discounted cost
 
     def __post_init__(self) -> None:
-        common(self)
+        check_settings(self)
         positive(self, "tau", "fqi_steps", "fqe_steps", "rounds", "price_bound")
         positive(self, "price_rate", zero=True)
 

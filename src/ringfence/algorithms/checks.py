@@ -8,14 +8,14 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from ringfence.errors import InvalidSetting
 
 
-def common(method: Any) -> None:
+def check_settings(method: Any) -> None:
     """Every field has a value of its type, and no number is NaN or infinite. Then what every method has: a limit,
     unless it comes with the run, a discount, a batch size and a learning rate."""
     field_types(method)
     if method.limit is not None:
         positive(method, "limit", zero=True)
     positive(method, "batch_size", "learning_rate")
-    share(method, "discount")
+    fraction(method, "discount")
 
 
 def positive(method: Any, *fields: str, zero: bool = False) -> None:
@@ -26,7 +26,7 @@ def positive(method: Any, *fields: str, zero: bool = False) -> None:
             raise InvalidSetting(f"{field} must be {wanted}, not {value!r}")
 
 
-def share(method: Any, *fields: str) -> None:
+def fraction(method: Any, *fields: str) -> None:
     for field in fields:
         value = getattr(method, field)
         if not (is_number(value) and 0 <= value < 1):

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from ringfence.algorithms.checks import common, one_of, positive, share
+from ringfence.algorithms.checks import check_settings, fraction, one_of, positive
 from ringfence.algorithms.critics import Critics, describe_critics, fresh_critics, smaller_value
 from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.ood import LatentKL, calibrated, cvae_loss, is_ood
@@ -59,7 +59,7 @@ class OODActions(NamedTuple):
 
     actions: Float[Array, "m batch act"]
     weights: Float[Array, "m batch"]  # all 0 in a state where no action was kept
-    found: PerState  # 1 in the states where at least one was
+    has_ood: PerState  # 1 in the states where at least one was
 
     def mean(self, values: Float[Array, "m batch"]) -> PerState:
         """Qc(s, nu(s)) = 1/m sum_j Qc(s, a_j), or 0 where m = 0 (Algorithm 1, line 12)."""
@@ -176,11 +176,11 @@ class PaperCPQ:
     actor_gradient: Literal["reparametrised", "score"] = "reparametrised"  # which "policy gradient" line 14 means
 
     def __post_init__(self) -> None:
-        common(self)
+        check_settings(self)
         positive(self, "actor_learning_rate", "tau", "cvae_steps", "ood_samples", "beta", "decoder_std")
         positive(self, "ood_limit_ratio")
         positive(self, "alpha_rate", zero=True)
-        share(self, "ood_quantile")
+        fraction(self, "ood_quantile")
         one_of(self, "actor_gradient", ("reparametrised", "score"))
 
     def init(self, key: PRNGKeyArray, limit: Scalar, spec: Spec) -> State:
@@ -274,7 +274,7 @@ class PaperCPQ:
             "alpha": alpha,
             "qr_data": qr.mean(),
             "qc_data": qc.mean(),
-            "qc_ood": ood_values.sum() / jnp.maximum(ood.found.sum(), 1.0),
+            "qc_ood": ood_values.sum() / jnp.maximum(ood.has_ood.sum(), 1.0),
             "ood_rate": kept.mean(),
             "kl_policy": scores.mean(),
             **actor_metrics,

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from ringfence.algorithms.checks import positive, share
+from ringfence.algorithms.checks import fraction, positive
 from ringfence.algorithms.cpq import Actions, OODActions, PaperCPQ, PerState, Scalar, State, Values
 from ringfence.algorithms.critics import Critics, fresh_critics, smaller_value
 from ringfence.algorithms.interface import Batch, Metrics, Spec
@@ -30,19 +30,19 @@ class AveragedState(State):
 def one_ood_action(actions: Float[Array, "n batch act"], kept: Bool[Array, "n batch"], key: PRNGKeyArray) -> OODActions:
     """One of the m kept actions of each state, drawn uniformly, in place of the mean over them: the same gradient in
     expectation, and the cost critic sees one action of each state instead of n."""
-    found = (kept.sum(0) > 0).astype(actions.dtype)
+    has_ood = (kept.sum(0) > 0).astype(actions.dtype)
     scores = jnp.where(kept, jax.random.uniform(key, kept.shape), -1.0)
     chosen = jnp.argmax(scores, 0)
     picked = jnp.take_along_axis(actions, chosen[None, :, None], 0)
-    return OODActions(picked, found[None], found)
+    return OODActions(picked, has_ood[None], has_ood)
 
 
 def alpha_step_where_ood(
-    alpha: Scalar, ood_values: PerState, found: PerState, ood_limit: Scalar, rate: float
+    alpha: Scalar, ood_values: PerState, has_ood: PerState, ood_limit: Scalar, rate: float
 ) -> Scalar:
     """Automatic alpha without the states that have no OOD action: as printed they count as 0 and raise alpha for
     nothing."""
-    return jnp.maximum(alpha + rate * jnp.mean(found * (ood_limit - ood_values)), 0.0)
+    return jnp.maximum(alpha + rate * jnp.mean(has_ood * (ood_limit - ood_values)), 0.0)
 
 
 def reward_bellman_target(targets: Critics, batch: Batch, next_actions: Actions, discount: float) -> PerState:
@@ -56,8 +56,8 @@ def reward_bellman_target(targets: Critics, batch: Batch, next_actions: Actions,
 def penalised_value(qr: Values, qc: Values, limit: Scalar, weight: float) -> Values:
     """Qr / mean |Qr| - weight max(Qc - l, 0) / l. The printed objective has the gradient 0 wherever the indicator is 0, so
     a policy that is unsafe everywhere cannot come back; this one lowers the excess of Qc and keeps Qr in unsafe states."""
-    size = jax.lax.stop_gradient(jnp.mean(jnp.abs(qr))) + 1e-6
-    return qr / size - weight * jnp.maximum(qc - limit, 0.0) / jnp.maximum(limit, 1e-3)
+    scale = jax.lax.stop_gradient(jnp.mean(jnp.abs(qr))) + 1e-6
+    return qr / scale - weight * jnp.maximum(qc - limit, 0.0) / jnp.maximum(limit, 1e-3)
 
 
 def anchor_loss(actions: Float[Array, "batch act"], logged: Float[Array, "batch act"]) -> Scalar:
@@ -92,7 +92,7 @@ class CPQ(PaperCPQ):
     def __post_init__(self) -> None:
         super().__post_init__()
         positive(self, "anchor", "recovery_weight", zero=True)
-        share(self, "average_decay")
+        fraction(self, "average_decay")
 
     @staticmethod
     def paper(**changes: Any) -> PaperCPQ:
@@ -123,7 +123,7 @@ class CPQ(PaperCPQ):
 
     def next_alpha(self, alpha: Scalar, ood_values: PerState, ood: OODActions, ood_limit: Scalar) -> Scalar:
         """Line 13, Eq. (5)."""
-        return alpha_step_where_ood(alpha, ood_values, ood.found, ood_limit, self.alpha_rate)
+        return alpha_step_where_ood(alpha, ood_values, ood.has_ood, ood_limit, self.alpha_rate)
 
     def reward_target(self, state: State, batch: Batch, next_actions: Actions) -> PerState:
         """Line 13, Eq. (3)."""

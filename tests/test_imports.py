@@ -1,0 +1,33 @@
+"""Imports point one way."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "ringfence"
+BASIC = {"errors", "files"}
+# What a package may import of ringfence besides itself.
+ALLOWED = {"deploy": BASIC, "algorithms": BASIC | {"data", "networks", "kernels", "randomness"}}
+HEAVY = {"jax", "jaxtyping", "equinox", "optax", "h5py", "pyarrow", "rich", "matplotlib", "scipy", "gymnasium"}
+
+
+def imported(file):
+    """The modules that a file imports when it is imported itself."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("package", ["deploy", "algorithms"])
+def test_a_package_imports_only_those_before_it(package):
+    for file in (SOURCE / package).glob("*.py"):
+        ours = {name.split(".")[1] for name in imported(file) if name.startswith("ringfence.")}
+        assert ours <= ALLOWED[package] | {package}, file.name
+
+
+def test_deploy_needs_numpy_and_safetensors_alone():
+    for file in (SOURCE / "deploy").glob("*.py"):
+        assert not {name.split(".")[0] for name in imported(file)} & HEAVY, file.name
