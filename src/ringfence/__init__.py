@@ -20,6 +20,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Artifact": "ringfence.deploy",
     "Dataset": "ringfence.data",
+    "Guard": "ringfence.deploy",
     "Limit": "ringfence.limits",
     "Policy": "ringfence.deploy",
     "RingfenceError": "ringfence.errors",
@@ -34,6 +35,7 @@ _HOME = {
 __all__ = [
     "Artifact",
     "Dataset",
+    "Guard",
     "Limit",
     "Policy",
     "RingfenceError",
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from ringfence.algorithms import *  # noqa: F403
     from ringfence.api import load, resume, train
     from ringfence.data import Dataset, save
-    from ringfence.deploy import Artifact, Policy
+    from ringfence.deploy import Artifact, Guard, Policy
     from ringfence.errors import RingfenceError
     from ringfence.evaluation import evaluate
     from ringfence.limits import Limit

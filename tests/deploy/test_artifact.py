@@ -478,3 +478,23 @@ def test_a_policy_runs_where_only_numpy_and_safetensors_are_installed(artifact, 
     installed = {module.split(".")[0] for module in modules}
     assert not installed & {"jax", "jaxtyping", "equinox", "optax", "h5py", "pyarrow", "rich", "matplotlib"}
     assert min(took for _, _, took, _ in runs) < 0.15  # seconds of a core, on top of NumPy's own import
+
+
+def test_the_artifact_knows_how_the_columns_of_the_log_go_together(artifact):
+    """The distance by another route: the inverse covariance of the nearest 95 % of the rows, whose nearness is judged
+    once with all of them."""
+    rows = (LOG.observations - artifact.observation_mean) / artifact.observation_std
+
+    def distances(part):
+        covariance = np.cov(part.T) + 1e-4 * np.eye(3)
+        return np.array([row @ np.linalg.solve(covariance, row) for row in rows - part.mean(0)])
+
+    first = distances(rows)
+    expected = distances(rows[first <= np.quantile(first, 0.95)])
+    deviations = (rows - artifact.tensors["guard_centre"]) @ artifact.tensors["guard_whitening"]
+    np.testing.assert_allclose((deviations**2).sum(1), expected, rtol=1e-4)
+    assert float(artifact.tensors["guard_distance"][0]) == pytest.approx(np.quantile(expected, 0.99), rel=1e-4)
+    np.testing.assert_array_equal(artifact.tensors["guard_stillness"], [1, 1, 1])  # random columns never repeat
+    assert {"together", "stuck", "range", "detector", "cost_to_go"} < set(
+        ringfence.Guard(artifact, LOG.actions[0]).active
+    )

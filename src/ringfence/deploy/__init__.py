@@ -2,9 +2,32 @@
 
 from ringfence.deploy.actors import KINDS, Model
 from ringfence.deploy.artifact import Artifact
+from ringfence.deploy.drift import Drift, drift
+from ringfence.deploy.guard import Decision, Guard
+from ringfence.deploy.guard_log import read_guard_log
+from ringfence.deploy.guard_rules import Reason, Rules
 from ringfence.deploy.mixture import components
 from ringfence.deploy.network import Gaussian, Network
 from ringfence.deploy.noise import Noise, RowNoise
 from ringfence.deploy.policy import Policy
+from ringfence.deploy.reference import with_reference
 
-__all__ = ["KINDS", "Artifact", "Gaussian", "Model", "Network", "Noise", "Policy", "RowNoise", "components"]
+__all__ = [
+    "KINDS",
+    "Artifact",
+    "Decision",
+    "Drift",
+    "Gaussian",
+    "Guard",
+    "Model",
+    "Network",
+    "Noise",
+    "Policy",
+    "Reason",
+    "RowNoise",
+    "Rules",
+    "components",
+    "drift",
+    "read_guard_log",
+    "with_reference",
+]

@@ -8,6 +8,7 @@ import numpy as np
 
 from ringfence.deploy.artifact import Artifact
 from ringfence.deploy.noise import Noise
+from ringfence.deploy.single import single_actor
 from ringfence.deploy.version1 import bare_artifact
 from ringfence.errors import InvalidSetting, NonFiniteValue, WrongShape
 
@@ -26,6 +27,7 @@ class Policy:
         if not artifact.has_policy:
             raise InvalidSetting(f"this artifact of {artifact.method or 'training'} holds values and no policy")
         self.artifact = artifact
+        self._single = single_actor(artifact)
 
     @classmethod
     def from_tensors(
@@ -50,6 +52,8 @@ class Policy:
         `limit` is for policies that were trained for a range of limits. With `deterministic=False` the action is
         sampled, from `rng` if given."""
         batch = self._checked(observations)
+        if batch.ndim == 1 and deterministic and limit is None and self._single is not None:
+            return self._single(batch)
         noise = None if deterministic else (np.random.default_rng() if rng is None else rng)
         actions = self.artifact.act(np.atleast_2d(batch), noise, limit)
         first: np.ndarray = actions[0] if batch.ndim == 1 else actions

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -9,7 +10,10 @@ from ringfence import __version__
 from ringfence.algorithms.interface import Export
 from ringfence.data.dataset import Dataset
 from ringfence.deploy import Artifact, Network
+from ringfence.deploy.reference import guard_tensors
 from ringfence.networks import describe
+
+_OF_A_LOG: WeakKeyDictionary[Dataset, dict[str, np.ndarray]] = WeakKeyDictionary()  # the same for every member
 
 
 def artifact_of(export: Export, log: Dataset, *, learned_from: Dataset | None = None, **facts: Any) -> Artifact:
@@ -18,7 +22,7 @@ def artifact_of(export: Export, log: Dataset, *, learned_from: Dataset | None = 
     part = log if learned_from is None else learned_from
     metadata = {"log": log.name, "log_fingerprint": log.fingerprint, "ringfence": __version__}
     return scaled_artifact(
-        export,
+        export._replace(tensors={**export.tensors, **_known_to_a_guard(part)}),
         part.normaliser.mean,
         part.normaliser.std,
         part.action_low,
@@ -31,6 +35,13 @@ def artifact_of(export: Export, log: Dataset, *, learned_from: Dataset | None = 
         horizon=part.horizon,
         **{**facts, "metadata": {**metadata, **facts.get("metadata", {})}},
     )
+
+
+def _known_to_a_guard(log: Dataset) -> dict[str, np.ndarray]:
+    if log not in _OF_A_LOG:
+        normalised = (log.observations - log.normaliser.mean) / log.normaliser.std
+        _OF_A_LOG[log] = guard_tensors(normalised, log.terminations | log.truncations)
+    return _OF_A_LOG[log]
 
 
 def scaled_artifact(

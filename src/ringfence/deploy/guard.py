@@ -1,0 +1,205 @@
+"""`Guard`: a policy in a control loop, watched, with a fallback. NumPy and safetensors only."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ringfence.deploy.artifact import Artifact
+from ringfence.deploy.guard_log import GuardLog
+from ringfence.deploy.guard_rules import IMMEDIATE, Reason, Rules, Thresholds
+from ringfence.deploy.guard_watch import Watch
+from ringfence.deploy.policy import Policy
+from ringfence.errors import InvalidSetting
+
+Fallback = Callable[[np.ndarray], Any]
+
+
+class Decision(NamedTuple):
+    """What a guard says of one step."""
+
+    action: np.ndarray  # finite and inside the actuator's bounds, always
+    trusted: bool  # whether the action is the policy's
+    source: str  # "policy", "fallback", "last" or "middle"
+    reasons: tuple[Reason, ...]  # rules that are broken in this step
+    corrected: tuple[str, ...]  # "bounds" or "rate" where the action was brought inside
+    scores: Mapping[str, float | None]  # together, detector_score, cost_to_go of what the policy would do; spent
+
+
+class Guard:
+    """Runs a policy, and hands over to a fallback when something is unlike the log or unsafe.
+
+        guard = ringfence.Guard("policy.safetensors", fallback=cautious_controller, log="guard.jsonl")
+        guard.reset()                                  # at the start of an episode
+        action = guard(observation, cost=cost_of_the_last_step)
+        guard.last.trusted, guard.last.reasons
+
+    `policy` is a `Policy`, an `Artifact` or a file. `fallback` is a constant action, a function of the observation, or
+    another policy. An observation is a vector, or a mapping from column names to numbers, of which the policy's columns are
+    taken. `rules` switches rules (see `Rules`): `rules={"detector": None, "rate": 0.5}`. `limit` replaces the artifact's.
+
+    A call never raises and never gives NaN: if the fallback fails too (it raises, or gives something that is not finite
+    or not an action), the last good action is repeated, or, before there is one or with `last_resort="middle"`, the
+    middle of the actuator's range is sent. What the constructor is given is checked and may raise. One guard serves one
+    plant; it remembers its episode.
+    """
+
+    def __init__(
+        self,
+        policy: Policy | Artifact | str | Path,
+        fallback: Any,
+        *,
+        rules: Rules | Mapping[str, Any] | None = None,
+        limit: float | None = None,
+        log: str | Path | None = None,
+        record: str = "steps",
+        last_resort: str = "last",
+    ):
+        if isinstance(policy, str | Path):
+            policy = Policy.load(policy)
+        self.policy = policy if isinstance(policy, Policy) else Policy(policy)
+        self.artifact = self.policy.artifact
+        self.rules = Rules.of(rules)
+        self.limit = self.artifact.limit if limit is None else float(limit)
+        self.thresholds = Thresholds.of(self.artifact, self.rules, self.limit)
+        self.fallback = _fallback(fallback, self.artifact)
+        if last_resort not in ("last", "middle"):
+            raise InvalidSetting(f"last_resort must be 'last' or 'middle', not {last_resort!r}")
+        if record not in ("steps", "events"):
+            raise InvalidSetting(
+                f"record must be 'steps' (every step) or 'events' (what is not trusted), not {record!r}"
+            )
+        self.last_resort = last_resort
+        self._rate = None if self.rules.rate is None else np.asarray(self.rules.rate, np.float32)
+        if self._rate is not None and self._rate.shape not in ((), (1,), (self.artifact.action_dim,)):
+            raise InvalidSetting(f"rate must be one number or {self.artifact.action_dim}, not {self.rules.rate!r}")
+        self._middle = ((self.artifact.action_low + self.artifact.action_high) / 2).astype(np.float32)
+        self._watch = Watch(self.policy, self.thresholds, self.limit, self.rules.release_at)
+        self._log = None if log is None else GuardLog(Path(log), self, record == "steps")
+        self.last: Decision | None = None
+        self.episode, self.steps = 0, 0
+        self.reset()
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        """The rules that are on: switched on, and with a threshold in the artifact."""
+        return self.thresholds.active
+
+    @property
+    def log_failures(self) -> int:
+        """Lines that could not be written; a full disk does not stop the loop."""
+        return 0 if self._log is None else self._log.failures
+
+    def reset(self) -> None:
+        """An episode begins: nothing is spent, and the policy is trusted until a rule says otherwise."""
+        self.episode += self.steps > 0
+        self.steps = 0
+        self.handed_over = False
+        self._quiet = 0
+        self._in_a_row: dict[str, int] = {}
+        self._sent: np.ndarray | None = None  # the last action, whoever chose it
+        self._good: np.ndarray | None = None  # the last that the trusted policy or the fallback chose
+        self._watch.reset()
+        for part in (self.policy, self.fallback):
+            with suppress(Exception):  # a fallback's own code: a fault shows when it is asked for an action
+                getattr(part, "reset", lambda: None)()
+
+    def __call__(self, observation: Any, cost: float | None = None) -> np.ndarray:
+        """The action to send. `cost` is what the step before cost, for the budget."""
+        return self.decide(observation, cost).action
+
+    def decide(self, observation: Any, cost: float | None = None) -> Decision:
+        """The action with whether to trust it and why not."""
+        try:
+            seen, proposed, reasons, quiet = self._watch(observation, cost)
+            self._update(reasons, quiet)
+            decision = self._choose(seen, proposed, reasons)
+        except Exception as error:  # a defect here must not stop the plant
+            self.handed_over, self._quiet = True, 0
+            seen = np.full(self.artifact.observation_dim, np.nan, np.float32)
+            fault = Reason("fault", detail=f"{type(error).__name__}: {error}"[:200])
+            decision = Decision(*self._resort(), (fault,), (), {})
+        self.last, self._sent = decision, decision.action
+        if decision.source in ("policy", "fallback"):
+            self._good = decision.action
+        if self._log is not None:
+            self._log.write(self, seen, decision)
+        self.steps += 1
+        return decision._replace(action=decision.action.copy())
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+
+    def _update(self, reasons: tuple[Reason, ...], quiet: bool) -> None:
+        """Hand over when a rule is broken (long enough), back after enough quiet steps."""
+        broken = {reason.rule for reason in reasons}
+        self._in_a_row = {rule: self._in_a_row.get(rule, 0) + 1 for rule in broken}
+        needed = {rule: 1 if rule in IMMEDIATE else self.rules.patience for rule in broken}
+        self._quiet = self._quiet + 1 if quiet else 0
+        if any(self._in_a_row[rule] >= needed[rule] for rule in broken):
+            self.handed_over = True
+        elif self.handed_over and self._quiet >= self.rules.release_after:
+            self.handed_over = False
+
+    def _choose(self, seen: np.ndarray, proposed: np.ndarray | None, reasons: tuple[Reason, ...]) -> Decision:
+        scores = self._watch.scores
+        if not self.handed_over and proposed is not None:
+            action, corrected = self._inside(proposed)
+            return Decision(action, True, "policy", reasons, corrected, scores)
+        try:
+            given = np.array(self.fallback(seen.copy()), np.float32).reshape(-1)
+            if given.shape != self._middle.shape or not np.isfinite(given).all():
+                raise InvalidSetting(f"it gave {given.tolist()}")
+            action, corrected = self._inside(given)
+            return Decision(action, False, "fallback", reasons, corrected, scores)
+        except Exception as error:
+            fault = Reason("fallback", detail=f"{type(error).__name__}: {error}"[:200])
+            return Decision(*self._resort(), (*reasons, fault), (), scores)
+
+    def _resort(self) -> tuple[np.ndarray, bool, str]:
+        if self.last_resort == "last" and self._good is not None:
+            return self._good.copy(), False, "last"
+        return self._middle.copy(), False, "middle"
+
+    def _inside(self, action: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+        """The action inside the actuator's bounds and, if there is one, its rate limit."""
+        corrected: tuple[str, ...] = ()
+        inside = np.minimum(np.maximum(action, self.artifact.action_low), self.artifact.action_high)
+        if (inside != action).any():
+            corrected = ("bounds",)
+        if self._rate is not None and self._sent is not None:
+            slow = np.minimum(np.maximum(inside, self._sent - self._rate), self._sent + self._rate)
+            if (slow != inside).any():
+                corrected += ("rate",)
+            inside = slow
+        return inside, corrected
+
+
+def _fallback(given: Any, artifact: Artifact) -> Fallback:
+    """The fallback as a function of an observation. A wrong one is refused before the loop starts."""
+    if isinstance(given, Artifact):
+        given = Policy(given)
+    if isinstance(given, Policy):
+        if (given.observation_dim, given.action_dim) != (artifact.observation_dim, artifact.action_dim):
+            raise InvalidSetting(
+                f"the fallback takes {given.observation_dim} observations and gives {given.action_dim} actions; the policy "
+                f"takes {artifact.observation_dim} and gives {artifact.action_dim}"
+            )
+        return given
+    if callable(given):
+        function: Fallback = given
+        return function
+    try:
+        action = np.array(given, np.float32).reshape(-1)
+    except (TypeError, ValueError) as error:
+        raise InvalidSetting(
+            f"the fallback must be an action, a function or a policy, not {type(given).__name__}"
+        ) from error
+    fits = action.shape == artifact.action_low.shape and np.isfinite(action).all()
+    if not fits or (action < artifact.action_low).any() or (action > artifact.action_high).any():
+        low, high = artifact.action_low.tolist(), artifact.action_high.tolist()
+        raise InvalidSetting(f"the fallback {given!r} is not an action between {low} and {high}")
+    return lambda observation: action

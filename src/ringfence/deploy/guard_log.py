@@ -1,0 +1,122 @@
+"""A guard's log: one JSON object per line, the first of each run about the guard, the others about a step."""
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ringfence.errors import UnreadableFile
+
+if TYPE_CHECKING:
+    from ringfence.deploy.guard import Decision, Guard
+
+FORMAT, VERSION = "ringfence-guard", 1
+
+
+class GuardLog:
+    """Lines appended to a file. After the first line nothing here raises: `failures` counts what was not written."""
+
+    def __init__(self, path: Path, guard: "Guard", every_step: bool):
+        self.failures, self._every_step, self._was_trusted = 0, every_step, True
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cut_off = path.exists() and path.stat().st_size > 0 and path.read_bytes()[-1:] != b"\n"
+        self._file = path.open("a", encoding="utf-8", buffering=1)  # a line is in the file when it is written
+        self._file.write(("\n" if cut_off else "") + _line(_opening(guard, every_step)))
+
+    def write(self, guard: "Guard", seen: np.ndarray, decision: "Decision") -> None:
+        changed = decision.trusted != self._was_trusted
+        self._was_trusted = decision.trusted
+        if not (self._every_step or changed or decision.reasons or not decision.trusted):
+            return
+        try:
+            self._file.write(_line(_step(guard, seen, decision)))
+        except Exception:  # a full disk, a closed file: the plant goes on
+            self.failures += 1
+
+    def close(self) -> None:
+        try:
+            self._file.close()
+        except OSError:
+            self.failures += 1
+
+
+def _opening(guard: "Guard", every_step: bool) -> dict[str, Any]:
+    artifact, found = guard.artifact, guard.thresholds
+    return {
+        "event": "start",
+        "format": FORMAT,
+        "version": VERSION,
+        "time": time.time(),
+        "policy": artifact.checksum,
+        "method": artifact.method,
+        "observation_names": list(artifact.observation_names),
+        "action_names": list(artifact.action_names),
+        "units": dict(artifact.units),
+        "limit": guard.limit,
+        "discount": artifact.discount,
+        "active": list(guard.active),
+        "thresholds": {name: _plain(value) for name, value in vars(found).items()},
+        "rules": {name: _plain(value) for name, value in asdict(guard.rules).items()},
+        "record": "steps" if every_step else "events",
+    }
+
+
+def _step(guard: "Guard", seen: np.ndarray, decision: "Decision") -> dict[str, Any]:
+    reasons = [{k: _plain(v) for k, v in vars(reason).items() if v is not None} for reason in decision.reasons]
+    return {
+        "event": "step",
+        "time": time.time(),
+        "episode": guard.episode,
+        "step": guard.steps,
+        "observation": _plain(seen),
+        "action": _plain(decision.action),
+        "trusted": decision.trusted,
+        "source": decision.source,
+        "reasons": reasons,
+        "corrected": list(decision.corrected),
+        **{name: _plain(value) for name, value in decision.scores.items()},
+    }
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: null for what is not finite."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _line(value: dict[str, Any]) -> str:
+    return json.dumps(value, allow_nan=False) + "\n"
+
+
+def read_guard_log(path: str | Path) -> Iterator[dict[str, Any]]:
+    """The lines of a guard's log. The last line of a run may have been cut off, as by a power cut: it is left out."""
+    path = Path(path)
+    if not path.is_file():
+        raise UnreadableFile(f"there is no guard log {path}")
+    damage = None
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, text in enumerate(file, 1):
+            line = _parsed(text)
+            if number == 1 and (line is None or line.get("format") != FORMAT):
+                raise UnreadableFile(f"{path} is not a guard's log: its first line does not say {FORMAT!r}")
+            if damage is not None and (line is None or line["event"] != "start"):
+                raise UnreadableFile(f"{path}, line {damage}: not a line of a guard's log; restore the file")
+            damage = number if line is None else None
+            if line is not None:
+                yield line
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) and line.get("event") in ("start", "step") else None

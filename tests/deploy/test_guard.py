@@ -1,0 +1,439 @@
+"""A guard takes the policy out of the loop when it should, gives it back when it may, and never fails itself.
+
+The plant here has a temperature and a pressure. The policy's action is tanh(pressure), its cost-to-go 10 x temperature,
+and the detector's score of (s, a) is (2 a)^2 / 2, all by hand.
+"""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.deploy.artifacts import NETWORKS, SCORES, random_artifact, random_observations
+
+import ringfence
+from ringfence.deploy import Artifact, Guard, Network, Policy, drift, read_guard_log
+from ringfence.deploy.reference import stillness, with_reference
+from ringfence.deploy.single import single_outputs
+from ringfence.errors import InvalidSetting, UnknownName, UnreadableFile
+
+S, SA = ("observation",), ("observation", "action")
+NETWORK_LIST = (
+    Network("actor", S, "tanh-gaussian"),
+    Network("cost", SA, "value"),
+    Network("encoder", SA, "latent-gaussian"),
+)
+TENSORS = {
+    "actor.0.weight": [[0, 0], [1, 0]],
+    "actor.0.bias": [0, 0],
+    "cost.0.weight": [[10], [0], [0]],
+    "cost.0.bias": [0],
+    "encoder.0.weight": [[0, 0], [0, 0], [2, 0]],
+    "encoder.0.bias": [0, 0],
+    "threshold": [1.0],  # reached at |a| = 1 / sqrt(2)
+}
+FACTS = {
+    "observation_names": ("temperature", "pressure"),
+    "observation_low": [-10.0, -2.0],
+    "observation_high": [10.0, 2.0],
+    "limit": 50.0,
+    "discount": 0.5,
+}
+ARTIFACT = Artifact("tanh-gaussian", {n.name: n for n in NETWORK_LIST}, TENSORS, [0, 0], [1, 1], [-1], [1], **FACTS)
+FALLBACK = 0.25
+NOMINAL = np.array([1.0, 0.3], np.float32)
+
+
+def guard_of(artifact=ARTIFACT, fallback=FALLBACK, **options):
+    return Guard(artifact, fallback, **options)
+
+
+def sources(guard, observations, costs=None):
+    costs = [None] * len(observations) if costs is None else costs
+    return [guard.decide(o, c).source for o, c in zip(observations, costs, strict=True)]
+
+
+def rules_of(decision):
+    return [reason.rule for reason in decision.reasons]
+
+
+# Rules
+
+
+def test_where_nothing_is_wrong_the_policy_acts():
+    decision = guard_of().decide(NOMINAL)
+    assert decision.action == Policy(ARTIFACT)(NOMINAL) == pytest.approx(np.tanh(0.3))
+    assert decision.trusted
+    assert decision.reasons == ()
+    assert decision.scores["cost_to_go"] == pytest.approx(10.0)
+    assert decision.scores["detector_score"] == pytest.approx(2 * np.tanh(0.3) ** 2, rel=1e-5)
+
+
+@pytest.mark.parametrize(("temperature", "fires"), [(10.9, False), (11.1, True), (-10.9, False), (-11.1, True)])
+def test_a_column_may_lie_5_percent_beyond_the_range_of_the_log(temperature, fires):
+    decision = guard_of(rules={"cost_to_go": None}).decide([temperature, 0.0])
+    assert decision.trusted is not fires
+    if fires:
+        (reason,) = decision.reasons
+        assert (reason.rule, reason.column) == ("range", "temperature")
+        assert reason.threshold == pytest.approx(np.sign(temperature) * 11.0)
+        assert "temperature is" in str(reason)
+        assert decision.action == FALLBACK
+
+
+@pytest.mark.parametrize(
+    ("rule", "bad", "value", "threshold"),
+    [("cost_to_go", [5.1, 0.0], 51.0, 50.0), ("detector", [0.0, 1.5], 2 * np.tanh(1.5) ** 2, 1.0)],
+)
+def test_a_score_above_its_threshold_hands_over_when_it_lasts(rule, bad, value, threshold):
+    guard = guard_of(rules={"patience": 3})
+    assert sources(guard, [bad, bad, NOMINAL, bad, bad, bad]) == ["policy"] * 5 + ["fallback"]
+    (reason,) = guard.last.reasons
+    assert reason.rule == rule
+    assert reason.value == pytest.approx(value, rel=1e-5)
+    assert reason.threshold == threshold
+
+
+def test_the_cost_of_an_episode_is_discounted_and_its_budget_ends_with_it():
+    """30 + 0.5 x 30 = 45 is inside 50; with 0.25 x 30 it is 52.5."""
+    guard = guard_of()
+    assert sources(guard, [NOMINAL] * 4, [None, 30.0, 30.0, 30.0]) == ["policy"] * 3 + ["fallback"]
+    assert guard.last.scores["spent"] == pytest.approx(52.5)
+    assert sources(guard, [NOMINAL] * 50, [0.0] * 50) == ["fallback"] * 50  # what is spent stays spent
+    guard.reset()
+    assert guard.decide(NOMINAL).trusted
+
+
+def test_columns_that_go_together_in_the_log_and_do_not_now_are_noticed():
+    x = np.linspace(-2, 2, 500)
+    rows = np.stack([x, x + 0.01 * np.sin(40 * x)], 1).astype(np.float32)
+
+    class Log:
+        observations, terminations, truncations = rows, np.zeros(500, bool), np.zeros(500, bool)
+
+    guard = guard_of(with_reference(ARTIFACT, Log), rules={"detector": None, "patience": 3})
+    assert sources(guard, [[1.0, 1.0]] * 3) == ["policy"] * 3
+    assert sources(guard, [[1.0, 0.8]] * 3) == ["policy", "policy", "fallback"]
+    assert rules_of(guard.last) == ["together"]
+
+
+def test_a_sensor_that_repeats_itself_longer_than_the_log_ever_did_is_stuck():
+    """The log's temperature stood still for 6 steps: 12 are allowed. Its pressure never changed, and may go on so."""
+    artifact = replace(
+        ARTIFACT,
+        tensors={**ARTIFACT.tensors, "guard_stillness": np.array([6.0, 500.0])},
+        observation_low=[-10, 0.3],
+        observation_high=[10, 0.3],
+    )
+    assert sources(guard_of(artifact), [NOMINAL] * 13) == ["policy"] * 12 + ["fallback"]
+    guard = guard_of(artifact)
+    sources(guard, [NOMINAL] * 13)
+    assert [(r.rule, r.column) for r in guard.last.reasons] == [("stuck", "temperature")]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, None, "off", 10**400])
+def test_a_missing_value_hands_over_at_once_and_is_named(bad):
+    decision = guard_of().decide([bad, 0.3])
+    assert decision.source == "fallback"
+    assert [(r.rule, r.column) for r in decision.reasons] == [("missing", "temperature")]
+
+
+def test_columns_are_taken_by_name_and_one_that_is_not_there_is_missing():
+    guard = guard_of()
+    assert guard({"pressure": 0.3, "flow": 7.0, "temperature": 1.0}) == pytest.approx(np.tanh(0.3))
+    decision = guard.decide({"temperature": 1.0, "presure": 0.3})
+    assert [(r.rule, r.column) for r in decision.reasons] == [("missing", "pressure")]
+
+
+@pytest.mark.parametrize("bad", [[1.0], [1.0, 2.0, 3.0], [[1.0, 2.0]], 3.0, [], object()])
+def test_an_observation_of_another_shape_hands_over(bad):
+    decision = guard_of().decide(bad)
+    assert decision.source == "fallback"
+    assert rules_of(decision) == ["missing"]
+
+
+@pytest.mark.parametrize("cost", [np.nan, -1.0, "much"])
+def test_a_cost_that_is_none_counts_as_a_missing_sensor(cost):
+    guard = guard_of()
+    assert [(r.rule, r.column) for r in guard.decide(NOMINAL, cost).reasons] == [("missing", "cost")]
+    assert guard.last.scores["spent"] == 0.0
+
+
+def test_rules_can_be_switched_and_one_without_a_threshold_is_off():
+    assert guard_of().active == ("missing", "range", "detector", "cost_to_go", "budget")
+    assert guard_of(rules={"detector": None, "budget": None}).active == ("missing", "range", "cost_to_go")
+    bare = Policy.from_tensors("tanh-gaussian", {k: TENSORS[k] for k in list(TENSORS)[:2]}, [0, 0], [1, 1], [-1], [1])
+    assert guard_of(bare).active == ("missing",)
+    assert sources(guard_of(rules={"cost_to_go": 2.0}), [[9.0, 0.0]] * 4) == ["policy"] * 4  # 90 of 100
+
+
+def test_a_policy_for_a_range_of_limits_is_given_what_is_left_of_the_budget():
+    limited = {
+        "networks": {**ARTIFACT.networks, "actor": Network("actor", (*S, "limit"), "tanh-gaussian")},
+        "tensors": {**ARTIFACT.tensors, "actor.0.weight": np.array([[0, 0], [0, 0], [1, 0]])},
+        "limit_range": (10.0, 50.0),
+    }
+    guard = guard_of(replace(ARTIFACT, **limited), rules={"detector": None})
+    assert guard(NOMINAL) == pytest.approx(np.tanh(1.0))  # all of 50, the top of the range
+    # 35 are spent, 15 are left of a sum that the next cost enters at half its size: as much as 30 from here on
+    assert guard(NOMINAL, cost=35.0) == pytest.approx(np.tanh(0.0), abs=1e-6)
+
+
+# Hysteresis
+
+
+def test_the_policy_comes_back_after_enough_quiet_steps_in_a_row():
+    rules = {"release_after": 3, "patience": 1}
+    guard = guard_of(rules=rules)
+    hot, nearly = [5.1, 0.0], [4.6, 0.0]  # 46 is inside 50, and not below 0.9 x 50 = 45
+    assert sources(guard, [hot, NOMINAL, NOMINAL, NOMINAL]) == ["fallback"] * 3 + ["policy"]
+    assert sources(guard, [hot, NOMINAL, NOMINAL, nearly, NOMINAL, NOMINAL]) == ["fallback"] * 6
+    assert sources(guard, [NOMINAL, nearly]) == ["policy"] * 2
+
+
+# The actuator
+
+
+def test_actions_stay_inside_bounds_and_rate_whoever_chooses_them():
+    guard = guard_of(fallback=lambda o: 99.0, rules={"rate": 0.5, "detector": None})
+    first = guard.decide([0.0, 0.0])
+    assert first.corrected == ()
+    second = guard.decide([np.nan, 0.0])
+    assert second.action == first.action + 0.5
+    assert second.corrected == ("bounds", "rate")
+    assert guard([np.nan, 0.0]) == pytest.approx(1.0)
+
+
+def test_the_fallback_may_be_a_constant_a_function_or_a_policy():
+    blind = [np.nan, 0.3]
+    assert guard_of(fallback=[0.5])(blind) == 0.5
+    assert guard_of(fallback=lambda observation: observation[1])(blind) == pytest.approx(0.3)
+    other = Policy.from_tensors(
+        "tanh-gaussian", {"actor.0.weight": np.zeros((2, 2)), "actor.0.bias": [0.5, 0]}, [0, 0], [1, 1], [-1], [1]
+    )
+    assert guard_of(fallback=other)([99.0, 0.0]) == pytest.approx(np.tanh(0.5))
+
+
+def explode(observation):
+    raise RuntimeError("the fallback broke")
+
+
+@pytest.mark.parametrize(
+    "fallback", [explode, lambda o: np.nan, lambda o: [1.0, 2.0], lambda o: "open", lambda o: None]
+)
+def test_when_the_fallback_fails_too_the_last_good_action_is_repeated(fallback):
+    guard = guard_of(fallback=fallback)
+    assert guard([np.nan, 0.0]) == 0.0  # the middle: there is no good action yet
+    assert guard.last.source == "middle"
+    good = guard_of(fallback=fallback)(NOMINAL)
+    guard = guard_of(fallback=fallback)
+    guard(NOMINAL)
+    decision = guard.decide([np.nan, 0.0])
+    assert (decision.action, decision.source) == (good, "last")
+    assert rules_of(decision) == ["missing", "fallback"]
+    guard = guard_of(fallback=fallback, last_resort="middle")
+    guard(NOMINAL)
+    assert guard([np.nan, 0.0]) == 0.0
+
+
+def test_a_policy_that_fails_hands_over(monkeypatch):
+    guard = guard_of()
+    monkeypatch.setattr(guard._watch, "policy", explode)
+    assert (guard(NOMINAL), rules_of(guard.last)) == (FALLBACK, ["policy"])
+
+
+def test_a_defect_of_the_guard_itself_does_not_stop_the_loop(monkeypatch):
+    guard = guard_of()
+    good = guard(NOMINAL)
+    monkeypatch.setattr(guard, "_watch", explode)
+    assert guard(NOMINAL) == good
+    assert rules_of(guard.last) == ["fault"]
+
+
+numbers = st.one_of(st.floats(width=32), st.none(), st.text(max_size=3), st.integers(-(10**400), 10**400))
+anything = st.one_of(
+    st.lists(numbers, max_size=4),
+    st.dictionaries(st.sampled_from(["temperature", "pressure", "flow"]), numbers),
+    numbers,
+    st.lists(st.lists(numbers, max_size=2), max_size=3),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    steps=st.lists(st.tuples(anything, numbers, anything), min_size=1, max_size=8), rate=st.sampled_from([None, 0.1])
+)
+def test_whatever_it_is_given_it_answers_with_an_action(steps, rate):
+    replies = iter([])
+    guard = guard_of(fallback=lambda o: next(replies), rules={"rate": rate})
+    for observation, cost, reply in steps:
+        replies = iter([reply])
+        action = guard(observation, cost=cost)
+        assert action.shape == (1,)
+        assert np.isfinite(action).all()
+        assert -1 <= action[0] <= 1
+
+
+def test_what_the_caller_does_with_an_action_does_not_reach_the_guard():
+    guard = guard_of(fallback=explode)
+    good = guard(NOMINAL).copy()
+    guard(NOMINAL)[:] = np.nan
+    assert guard([np.nan, 0.0]) == good
+
+
+# What is wrong before the loop
+
+
+def test_what_cannot_work_is_refused_when_the_guard_is_made():
+    for fallback in (7.0, [0.1, 0.2], np.nan, None, "stop", random_artifact("tanh-gaussian")):
+        with pytest.raises(InvalidSetting, match="fallback"):
+            guard_of(fallback=fallback)
+    with pytest.raises(UnknownName, match="no rule 'ranges'; there are range,"):
+        guard_of(rules={"ranges": None})
+    for rules in ({"range": -1}, {"detector": "high"}, {"rate": 0}, {"rate": [1, 2]}, {"patience": 0}):
+        with pytest.raises(InvalidSetting):
+            guard_of(rules=rules)
+    with pytest.raises(InvalidSetting, match="'last' or 'middle'"):
+        guard_of(last_resort="first")
+    with pytest.raises(InvalidSetting, match="'steps'"):
+        guard_of(record="all")
+
+
+# Its log, and drift
+
+
+def test_each_step_is_a_line_of_strict_json(tmp_path):
+    guard = guard_of(log=tmp_path / "guard.jsonl")
+    guard(NOMINAL)
+    guard([np.nan, 99.0], cost=2.0)
+    guard.reset()
+    guard(NOMINAL)
+    lines = list(read_guard_log(tmp_path / "guard.jsonl"))
+    for text in (tmp_path / "guard.jsonl").read_text().splitlines():
+        json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    opening, first, second, third = lines
+    assert opening["observation_names"] == ["temperature", "pressure"]
+    assert opening["policy"] == ARTIFACT.checksum
+    assert opening["thresholds"]["cost_to_go"] == 50.0
+    assert (first["trusted"], first["source"], first["reasons"]) == (True, "policy", [])
+    assert second["observation"] == [None, 99.0]
+    assert second["reasons"] == [{"rule": "missing", "column": "temperature"}]
+    assert second["spent"] == 2.0
+    assert [(line["episode"], line["step"]) for line in (first, second, third)] == [(0, 0), (0, 1), (1, 0)]
+
+
+def test_a_log_of_events_leaves_out_what_is_trusted(tmp_path):
+    guard = guard_of(log=tmp_path / "guard.jsonl", record="events", rules={"release_after": 1})
+    sources(guard, [NOMINAL, [np.nan, 0.0], NOMINAL, NOMINAL])
+    assert [line["step"] for line in read_guard_log(tmp_path / "guard.jsonl") if line["event"] == "step"] == [1, 2]
+    with pytest.raises(InvalidSetting, match="events alone"):
+        drift(tmp_path / "guard.jsonl", ARTIFACT)
+
+
+def test_a_log_that_cannot_be_written_is_counted_and_nothing_stops(tmp_path):
+    guard = guard_of(log=tmp_path / "guard.jsonl")
+    guard._log._file.close()
+    assert guard(NOMINAL) == Policy(ARTIFACT)(NOMINAL)
+    assert guard.log_failures == 1
+
+
+def test_a_line_cut_off_by_a_power_cut_is_left_out_and_other_damage_is_not(tmp_path):
+    path = tmp_path / "guard.jsonl"
+    guard_of(log=path)(NOMINAL)
+    whole = path.read_text()
+    path.write_text(whole[:-20])
+    assert [line["event"] for line in read_guard_log(path)] == ["start"]
+    guard_of(log=path)(NOMINAL)  # goes on after it
+    assert [line["event"] for line in read_guard_log(path)] == ["start", "start", "step"]
+    path.write_text(whole + "garbage\n" + whole.splitlines(True)[1])
+    with pytest.raises(UnreadableFile, match="line 3"):
+        list(read_guard_log(path))
+    path.write_text("{}\n")
+    with pytest.raises(UnreadableFile, match="not a guard's log"):
+        list(read_guard_log(path))
+
+
+def test_drift_compares_what_the_guard_saw_with_the_log(tmp_path):
+    """The temperature's values are those of the log plus 3: the largest difference of the two distribution functions, of
+    10 and of 10 evenly spaced values, is 3 of 10; the pressure's are the log's own."""
+    column = np.arange(10.0)
+
+    class Log:
+        observations = np.stack([column, column / 10], 1)
+        observation_names = ("temperature", "pressure")
+
+    guard = guard_of(log=tmp_path / "guard.jsonl", rules={"cost_to_go": None, "range": None, "detector": None})
+    for value in column:
+        guard([value + 3, value / 10])
+    guard([np.nan, 0.5])
+    found = drift(tmp_path / "guard.jsonl", Log)
+    temperature, pressure = found.columns
+    assert temperature.shift == pytest.approx(3 / column.std())
+    assert temperature.distance == pytest.approx(0.3)
+    assert temperature.outside == pytest.approx(0.3)
+    assert temperature.missing == pytest.approx(1 / 11)
+    assert pressure.outside == 0.0
+    assert (found.steps, found.episodes, found.handed_over, found.broken) == (11, 1, 1, {"missing": 1})
+    assert found.trusted == pytest.approx(10 / 11)
+    assert any("temperature has moved by +1.0 standard deviations" in text for text in found.warnings)
+    assert not any("pressure" in text for text in found.warnings)
+    by_artifact = drift(tmp_path / "guard.jsonl", ARTIFACT)
+    assert by_artifact.columns[0].shift == pytest.approx(7.5)
+    assert by_artifact.columns[0].distance is None
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+# What the artifact knows of the log
+
+
+def test_the_longest_stretch_of_equal_values_ends_with_the_episode():
+    rng = np.random.default_rng(0)
+    rows, ends = rng.integers(0, 2, (200, 3)).astype(float), rng.uniform(size=200) < 0.1
+    expected = [1, 1, 1]
+    for j in range(3):
+        length = 1
+        for i in range(1, 200):
+            length = length + 1 if rows[i, j] == rows[i - 1, j] and not ends[i - 1] else 1
+            expected[j] = max(expected[j], length)
+    np.testing.assert_array_equal(stillness(rows, ends), expected)
+
+
+# One observation at a time
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+@pytest.mark.parametrize("hidden", [(), (7,), (64, 64), (256, 256)])
+def test_one_observation_has_the_bits_that_it_has_in_a_batch(kind, hidden):
+    policy = Policy(random_artifact(kind, SCORES, hidden=hidden))
+    observations = random_observations(20)
+    np.testing.assert_array_equal(np.stack([policy(row) for row in observations]), policy(observations))
+
+
+@pytest.mark.parametrize("name", ["encoder", "cost", "actor", "reward_1"])
+def test_one_row_of_a_network_has_the_bits_that_it_has_in_a_batch(name):
+    artifact = random_artifact("bear", SCORES, hidden=(64, 33))
+    x = np.random.default_rng(0).normal(size=(10, 4 if name == "actor" else 6)).astype(np.float32)
+    parts = {"observation": x} if name == "actor" else {"observation": x[:, :4], "action": x[:, 4:]}
+    whole, single = artifact.model().run(name, **parts), single_outputs(artifact, name)
+    for i, row in enumerate(x):
+        expected = [part[i] for part in whole] if isinstance(whole, tuple) else whole[i]
+        np.testing.assert_array_equal(np.asarray(single(row)), np.asarray(expected))
+
+
+def test_a_guard_needs_numpy_and_safetensors_alone():
+    code = """if True:
+        import sys, ringfence
+        ringfence.Guard
+        heavy = {name.split(".")[0] for name in sys.modules} - set(sys.stdlib_module_names)
+        print(sorted(name for name in heavy if not name.startswith(("_", "cython", "ringfence"))))
+    """
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stdout.strip() == "['numpy', 'safetensors']"
+
+
+def test_the_guard_is_at_the_front_door():
+    assert ringfence.Guard is Guard
