@@ -126,3 +126,14 @@ def test_the_quick_benchmark_measures_and_prints_the_sections_asked_for(tmp_path
         assert read["data_megabytes"] == pytest.approx(megabytes, rel=1e-3)
         assert read["peak_over_data"] == pytest.approx(read["peak_megabytes"] / megabytes, rel=2e-3)
     assert "Matrix-multiply" in ran.stdout
+
+
+def test_the_benchmark_of_a_policy_call_measures_policy_and_guard(tmp_path):
+    options = ["--calls", "50", "--width", "8", "--json", str(tmp_path / "found.json")]
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks.policy_call", *options], check=True, cwd=ROOT, capture_output=True
+    )
+    found = json.loads((tmp_path / "found.json").read_text())
+    for part in ("policy", "guard"):
+        assert 0 < found[part]["wall"]["median"] <= found[part]["wall"]["p99"]
+    assert found["import_seconds"]["cpu"] > 0

@@ -95,3 +95,14 @@ def test_it_passes_gymnasiums_own_check():
 
     with pytest.warns(UserWarning, match="normalized space"):
         check_env(gymnasium.make("ringfence.tasks.plant:Reactor-v1").unwrapped, skip_render_check=True)
+
+
+def test_the_log_has_the_plants_own_names_and_units(tmp_path):
+    from ringfence.data import load_file, save
+    from ringfence.tasks.plant import ACTIONS, OBSERVATIONS
+
+    save(collect_dataset("reactor", 240, seed=3, workers=1), tmp_path / "reactor.parquet")
+    log = load_file(tmp_path / "reactor.parquet")
+    assert log.observation_names == OBSERVATIONS
+    assert log.action_names == ACTIONS
+    assert log.units["temperature [K]"] == "K"

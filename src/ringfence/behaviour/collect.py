@@ -20,6 +20,7 @@ from ringfence import __version__, tasks
 from ringfence.behaviour.pool import SIDE_BY_SIDE, EpisodePool, in_order
 from ringfence.behaviour.shipped import BEHAVIOURS, shipped_policy
 from ringfence.data.dataset import Dataset
+from ringfence.data.names import units_in_names
 from ringfence.data.writers import save
 from ringfence.deploy import Policy
 from ringfence.errors import InvalidSetting, WouldOverwrite
@@ -221,6 +222,9 @@ def _to_dataset(
     last = np.cumsum([len(e) for e in episodes]) - 1
     env = tasks.make(task)
     space: Any = env.action_space
+    observation_names, action_names = (
+        getattr(env.unwrapped, name, None) for name in ("observation_names", "action_names")
+    )
     env.close()
     return Dataset.from_arrays(
         observations=np.concatenate([e.observations[:-1] for e in episodes]),
@@ -234,6 +238,9 @@ def _to_dataset(
         source_names=names,
         action_low=space.low,
         action_high=space.high,
+        observation_names=observation_names,
+        action_names=action_names,
+        units=units_in_names([*(observation_names or ()), *(action_names or ())]),
         name=task.name,
         metadata=metadata,
     )
