@@ -1,0 +1,86 @@
+"""Choosing among policies without a simulator."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ringfence.data.dataset import Dataset
+from ringfence.evaluation.episodes import Controller
+from ringfence.evaluation.ope.judge import Judge, Judgement
+
+CHOOSING_SHARE = 0.5  # of the judging episodes; the rest judge the winner again
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The table that was decided from, and the winner judged again on episodes that did not choose it; None if no policy
+    is inside the limit."""
+
+    candidates: tuple[Judgement, ...]  # best first
+    chosen: str | None
+    confirmed: Judgement | None
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "chosen": self.chosen,
+            "reason": self.reason,
+            "confirmed": self.confirmed.to_dict() if self.confirmed else None,
+            "candidates": [candidate.to_dict() for candidate in self.candidates],
+        }
+
+
+def choose(
+    policies: Mapping[str, Controller],
+    log: Dataset,
+    limit: float,
+    *,
+    reference: Dataset | None = None,
+    discount: float = 0.99,
+    horizon: int | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Choice:
+    """The policy with the greatest lower bound of return among those whose upper bound of cost is inside the limit; of
+    equal ones the better supported.
+
+    The best of many estimates is too good to be true. Half of the judging episodes choose, the other half judge the winner
+    again; if it is not inside there, the next one is tried, at most as many times as there are candidates, with the
+    confidence raised accordingly (Bonferroni).
+    """
+    choosing, confirming = log.hold_out(1 - CHOOSING_SHARE, seed)
+    first = Judge(choosing, reference, discount=discount, horizon=horizon, seed=seed)
+    judged = [first(policy, limit, confidence=confidence, name=name) for name, policy in policies.items()]
+    judged.sort(key=_merit, reverse=True)
+    inside = [judgement for judgement in judged if judgement.inside]
+    if not inside:
+        unsure = sum(judgement.verdict == "cannot tell" for judgement in judged)
+        return Choice(
+            tuple(judged),
+            None,
+            None,
+            f"none of {len(judged)} policies is inside the limit of {limit:.4g} at {confidence:.0%}"
+            f" ({unsure} the log cannot tell); see what each one's verdict advises",
+        )
+    second = Judge(confirming, reference, discount=discount, horizon=horizon, seed=seed + 1)
+    raised = 1 - (1 - confidence) / len(inside)
+    for candidate in inside:
+        again = second(policies[candidate.name], limit, confidence=raised, name=candidate.name)
+        if again.inside:
+            return Choice(
+                tuple(judged),
+                candidate.name,
+                again,
+                f"{candidate.name}: return at least {again.returned.lower:.4g}, cost at most {again.cost.upper:.4g} on "
+                f"episodes that did not choose it (at {raised:.1%}, for {len(inside)} candidates)",
+            )
+    return Choice(
+        tuple(judged),
+        None,
+        None,
+        f"{len(inside)} policies looked inside the limit of {limit:.4g}, but none was on episodes that did not choose it",
+    )
+
+
+def _merit(judgement: Judgement) -> tuple[bool, float, float]:
+    return judgement.inside, judgement.returned.lower, -judgement.support.foreign_on_path

@@ -1,0 +1,249 @@
+"""The verdict on a policy from a log alone: inside the limit, outside, or the log cannot tell."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from scipy.stats import norm
+
+from ringfence.data.dataset import Dataset
+from ringfence.errors import InvalidSetting
+from ringfence.evaluation.episodes import Controller
+from ringfence.evaluation.ope.actions import actions_of
+from ringfence.evaluation.ope.calibration import Calibration, SourceCheck, calibrate
+from ringfence.evaluation.ope.features import RandomFeatures
+from ringfence.evaluation.ope.fqe import FittedQ, Values
+from ringfence.evaluation.ope.opinion import SecondOpinion, second_opinion
+from ringfence.evaluation.ope.support import Coverage, Support
+
+MOST_FOREIGN = 0.2  # share of foreign actions on the policy's path above which the log cannot tell
+LEAST_EPISODES = 2.0  # effective episodes below which it cannot
+MOST_ERROR = 0.5  # relative error on the log's own behaviours above which it cannot
+MOST_ROWS = 300_000  # judged from at most so many rows (whole episodes, drawn by seed)
+REFERENCE_SHARE = 0.25  # of a log without reference episodes of its own
+TAIL = 0.1  # CVaR is the mean cost of the worst tenth of episodes
+
+Sentence = Literal["inside", "outside", "cannot tell"]
+SENTENCES: dict[Sentence, str] = {
+    "inside": "inside the limit (at this confidence)",
+    "outside": "outside the limit",
+    "cannot tell": "the log cannot tell",
+}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An expectation, and one-sided bounds: each holds at the judgement's confidence."""
+
+    value: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the log says of one policy. Sums are discounted and over the log's horizon."""
+
+    name: str
+    returned: Estimate
+    cost: Estimate
+    limit: float | None
+    confidence: float
+    discount: float
+    horizon: int
+    rows: int
+    share_over_limit: float | None  # of episodes
+    worst_tenth: float  # mean cost of the worst tenth of episodes (CVaR)
+    support: Support
+    sources: tuple[SourceCheck, ...]
+    second_opinion: SecondOpinion
+    sampling_spread: float  # standard deviation of the cost over bootstrap samples of episodes
+    calibration_spread: float  # the same from the error on the log's own behaviours
+    judgeable: bool
+    verdict: Sentence | None  # None without a limit
+    reason: str
+    advice: str
+
+    @property
+    def inside(self) -> bool:
+        return self.verdict == "inside"
+
+    @property
+    def sentence(self) -> str:
+        if self.verdict is None:
+            return self.reason
+        return f"{SENTENCES[self.verdict]}: {self.reason}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "sentence": self.sentence}
+
+
+class Judge:
+    """Judges policies from one log. `log` are the judging episodes: the policy must not have been trained on them.
+    `reference` are other episodes of the same behaviours, which tell how far the estimates can be trusted; without
+    them a part of `log` is set apart for it."""
+
+    def __init__(
+        self,
+        log: Dataset,
+        reference: Dataset | None = None,
+        *,
+        discount: float = 0.99,
+        horizon: int | None = None,
+        seed: int = 0,
+        features: Any = None,
+    ):
+        if not 0 < discount < 1:
+            raise InvalidSetting(f"discount must lie strictly between 0 and 1, not {discount}")
+        if reference is None:
+            log, reference = log.hold_out(REFERENCE_SHARE, seed)
+        self.horizon = max(log.horizon, reference.horizon) if horizon is None else int(horizon)
+        log = at_most(log, MOST_ROWS, seed)
+        self.log, self.discount = log, discount
+        features = RandomFeatures.of(log, seed=seed) if features is None else features
+        self.fitted = FittedQ(log, features, discount, self.horizon, seed=seed)
+        self.calibration: Calibration = calibrate(self.fitted, reference, seed)
+        if not self.calibration.checks:
+            raise InvalidSetting(
+                f"no reference episode of {log.name} is whole: all were cut off before the horizon of {self.horizon} "
+                "steps. Give a shorter horizon, or a log with whole episodes"
+            )
+        self.coverage = Coverage(self.fitted, seed)
+
+    def __call__(
+        self, policy: Controller, limit: float | None = None, *, confidence: float = 0.95, name: str | None = None
+    ) -> Judgement:
+        if not 0.5 <= confidence < 1:
+            raise InvalidSetting(f"confidence must lie between 0.5 and 1, not {confidence}")
+        log = self.log
+        next_actions, start_actions = (
+            actions_of(policy, observations, log.action_low, log.action_high)
+            for observations in (log.next_observations, log.observations[log.episode_starts])
+        )
+        values = self.fitted.evaluate(next_actions, start_actions)
+        support = self.coverage.of(policy, next_actions, values)
+        returned, _, _ = self._estimate("return", values, confidence)
+        cost, sampling, calibrated = self._estimate("cost", values, confidence)
+        why_not = self._cannot_judge(values, support)
+        verdict, reason, advice = decide(cost, limit, confidence, why_not)
+        tail = np.maximum(cost.value + values.cost_spread * self.calibration.shape, 0.0)
+        return Judgement(
+            name=name or str(getattr(policy, "__name__", type(policy).__name__)),
+            returned=returned,
+            cost=cost,
+            limit=limit,
+            confidence=confidence,
+            discount=self.discount,
+            horizon=self.horizon,
+            rows=len(log),
+            share_over_limit=None if limit is None else float(np.mean(tail > limit)),
+            worst_tenth=float(np.mean(tail[tail >= np.quantile(tail, 1 - TAIL)])),
+            support=support,
+            sources=self.calibration.checks,
+            second_opinion=second_opinion(log, self.calibration.clones, next_actions, start_actions, self.fitted),
+            sampling_spread=sampling,
+            calibration_spread=calibrated,
+            judgeable=not why_not,
+            verdict=verdict,
+            reason=reason,
+            advice=advice,
+        )
+
+    def _estimate(self, signal: str, values: Values, confidence: float) -> tuple[Estimate, float, float]:
+        """The value and its bounds: sampling error (bootstrap) and measured error (calibration) add up as variances."""
+        column = 0 if signal == "return" else 1
+        value = values.returned if signal == "return" else values.cost
+        sampling = float(values.resampled[:, column].std(ddof=1)) if len(values.resampled) > 1 else 0.0
+        calibrated = self.calibration.spread(signal, value)
+        width = float(norm.ppf(confidence)) * float(np.hypot(sampling, calibrated))
+        lower, upper = value - width, value + width
+        if signal == "cost":  # which is never negative
+            value, lower, upper = max(value, 0.0), max(lower, 0.0), max(upper, 0.0)
+        return Estimate(value, lower, upper), sampling, calibrated
+
+    def _cannot_judge(self, values: Values, support: Support) -> list[tuple[str, str]]:
+        """Why this log cannot judge this policy, if so, with what would help."""
+        found = []
+        if not values.in_range:
+            found.append(
+                (
+                    "the estimate is a value that no sequence of logged steps could have: the critics extrapolate",
+                    "add rows of controllers that act as the policy does, or train with a stronger anchor to the log",
+                )
+            )
+        if support.foreign_on_path > MOST_FOREIGN:
+            found.append(
+                (
+                    f"{support.foreign_on_path:.0%} of the actions on the policy's path are unlike any in the log "
+                    f"(more than {MOST_FOREIGN:.0%})",
+                    "train with a stronger anchor to the log, or add rows in which such actions were taken",
+                )
+            )
+        if support.effective_episodes < LEAST_EPISODES:
+            found.append(
+                (
+                    f"the estimate rests on {support.effective_episodes:.1f} effective episodes",
+                    "add more episodes, above all of controllers that act as the policy does",
+                )
+            )
+        error = self.calibration.error("cost")
+        if error > MOST_ERROR:
+            found.append(
+                (
+                    f"the cost of the log's own behaviours is estimated with an error of {error:.0%}",
+                    "add more episodes, or observations that the cost depends on and the log lacks",
+                )
+            )
+        return found
+
+
+def decide(
+    cost: Estimate, limit: float | None, confidence: float, why_not: list[tuple[str, str]]
+) -> tuple[Sentence | None, str, str]:
+    """The sentence, its reason, and what would help."""
+    if why_not:
+        reasons, advice = ("; ".join(parts) for parts in zip(*why_not, strict=True))
+        return (None if limit is None else "cannot tell"), reasons, advice
+    bounds = f"{cost.lower:.4g} to {cost.upper:.4g} (each bound at {confidence:.0%})"
+    if limit is None:
+        return None, f"the expected discounted cost is {cost.value:.4g}, {bounds}", ""
+    if cost.upper <= limit:
+        return "inside", f"the expected discounted cost is at most {cost.upper:.4g}, the limit is {limit:.4g}", ""
+    if cost.lower > limit:
+        return (
+            "outside",
+            f"the expected discounted cost is at least {cost.lower:.4g}, the limit is {limit:.4g}",
+            f"train for a lower limit, or allow at least {cost.upper:.4g}",
+        )
+    return (
+        "cannot tell",
+        f"the expected discounted cost is {bounds}, and the limit of {limit:.4g} lies in between",
+        f"judge from more episodes, train for a limit of about {limit - (cost.upper - cost.value):.4g}, or allow at "
+        f"least {cost.upper:.4g}",
+    )
+
+
+def at_most(log: Dataset, rows: int, seed: int) -> Dataset:
+    """Whole episodes, drawn by seed, of at most about so many rows."""
+    if len(log) <= rows:
+        return log
+    order = np.random.default_rng(seed).permutation(len(log.episode_starts))
+    lengths = (log.episode_ends - log.episode_starts)[order]
+    return log.select_episodes(np.sort(order[: max(int(np.searchsorted(np.cumsum(lengths), rows)), 2)]))
+
+
+def judge(
+    policy: Controller,
+    log: Dataset,
+    limit: float | None = None,
+    *,
+    reference: Dataset | None = None,
+    discount: float = 0.99,
+    horizon: int | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+    name: str | None = None,
+) -> Judgement:
+    """Judge one policy (a `Policy` or any function from observations to actions) from a log that it was not trained on."""
+    judging = Judge(log, reference, discount=discount, horizon=horizon, seed=seed)
+    return judging(policy, limit, confidence=confidence, name=name)

@@ -1,0 +1,142 @@
+"""Fitted Q evaluation against exact values: in a finite problem with one feature per pair it is dynamic programming in
+the model that the log counts."""
+
+import numpy as np
+import pytest
+
+from ringfence.data import Dataset
+from ringfence.evaluation.ope.fqe import FittedQ
+from ringfence.tabular.examples import hazard_grid
+from ringfence.tabular.logs import action_indices, counted_model, embed_actions, sample_log
+
+GRID = hazard_grid()
+ACTIONS = GRID.cmdp.n_actions
+DISCOUNT, HORIZON = 0.9, 12
+
+
+def one_hot_pairs(observations, actions):
+    pairs = observations.argmax(1) * ACTIONS + action_indices(actions, ACTIONS)
+    return np.eye(observations.shape[1] * ACTIONS, dtype=np.float32)[pairs]
+
+
+def log_of(rows=3000, seed=0):
+    rng = np.random.default_rng(seed)
+    stirred = {name: 0.7 * table + 0.3 / ACTIONS for name, table in (("safe", GRID.safe), ("unsafe", GRID.unsafe))}
+    return sample_log(GRID.cmdp, stirred, rows, rng)
+
+
+def fitted(log, **options):
+    return FittedQ(log, one_hot_pairs, DISCOUNT, HORIZON, ridge=1e-7, **{"resamples": 2, **options})
+
+
+def moves(table, observations):
+    return embed_actions(table.argmax(1)[observations.argmax(1)], ACTIONS).astype(np.float32)
+
+
+def evaluate(q, table, **options):
+    log = q.log
+    starts = log.observations[log.episode_starts]
+    return q.evaluate(moves(table, log.next_observations), moves(table, starts), **options)
+
+
+def exact_moments(log, table):
+    """E[sum r], E[sum c] and the variance of sum c over the horizon, by loops in the counted model."""
+    model = counted_model(log, ACTIONS, DISCOUNT, 1.0).cmdp
+    policy = table.argmax(1)
+    ended = GRID.cmdp.terminal
+    reward, cost, square = (np.zeros(model.n_states) for _ in range(3))
+    for _ in range(HORIZON):
+        new = [np.zeros(model.n_states) for _ in range(3)]
+        for s in np.flatnonzero(~ended):
+            a = policy[s]
+            p = model.transition[s, a]
+            r, c = model.reward[s, a], model.cost[s, a]
+            new[0][s] = r + DISCOUNT * p @ reward
+            new[1][s] = c + DISCOUNT * p @ cost
+            new[2][s] = c * c + 2 * DISCOUNT * c * (p @ cost) + DISCOUNT**2 * p @ square
+        reward, cost, square = new
+    start = model.start
+    return start @ reward, start @ cost, np.sqrt(start @ square - (start @ cost) ** 2)
+
+
+@pytest.mark.parametrize("table", [GRID.safe, GRID.unsafe], ids=["safe", "unsafe"])
+def test_values_over_the_horizon_are_those_of_the_counted_model(table):
+    log = log_of()
+    assert log.terminations.any()  # the goal ends an episode: masked
+    assert log.truncations.any()  # a cut does not
+    values = evaluate(fitted(log), table, bootstrap=False)
+    returned, cost, spread = exact_moments(log, table)
+    assert values.returned == pytest.approx(returned, abs=1e-4)
+    assert values.cost == pytest.approx(cost, abs=1e-4)
+    assert values.cost_spread == pytest.approx(spread, abs=1e-3)
+
+
+def test_the_estimate_comes_near_the_true_value_as_the_log_grows():
+    errors = []
+    for rows in (500, 20_000):
+        log = log_of(rows, seed=3)
+        truth = GRID.cmdp.start @ finite_values(GRID.unsafe)
+        errors.append(abs(evaluate(fitted(log), GRID.unsafe, bootstrap=False).cost - truth))
+    assert errors[1] < 0.03 < errors[0] + 0.03
+
+
+def finite_values(table):
+    """The true cost over the horizon: powers of the transition matrix."""
+    moved = np.einsum("sa,sat->st", table, GRID.cmdp.transition)
+    step = (table * GRID.cmdp.cost).sum(1)
+    return sum(DISCOUNT**t * np.linalg.matrix_power(moved, t) @ step for t in range(HORIZON))
+
+
+def test_the_weights_of_the_rows_give_the_values_back():
+    log = log_of()
+    values = evaluate(fitted(log), GRID.unsafe, bootstrap=False)
+    assert values.weights @ log.rewards == pytest.approx(values.returned, abs=1e-4)
+    assert values.weights @ log.costs == pytest.approx(values.cost, abs=1e-4)
+    assert 0 < values.effective_rows < len(log)
+
+
+def test_a_bootstrap_sample_is_a_refit_on_its_episodes():
+    log = log_of(600)
+    q = fitted(log, groups=10**6)
+    assert q.groups == len(log.episode_starts)
+    counts = np.random.default_rng(0).integers(0, 3, q.groups).astype(float)
+    episodes = [log.episode_slices[int(np.flatnonzero(q.group_of_episode == g)[0])] for g in range(q.groups)]
+    rows = np.concatenate([np.arange(s.start, s.stop) for g, s in enumerate(episodes) for _ in range(int(counts[g]))])
+    drawn = Dataset.from_arrays(
+        observations=log.observations[rows],
+        actions=log.actions[rows],
+        rewards=log.rewards[rows],
+        costs=log.costs[rows],
+        next_observations=log.next_observations[rows],
+        terminations=log.terminations[rows],
+        truncations=log.truncations[rows],
+        action_low=[-1],
+        action_high=[1],
+    )
+    # Pairs that neither holds are worth nothing in both: a little ridge makes the solve possible.
+    again = FittedQ(drawn, one_hot_pairs, DISCOUNT, HORIZON, ridge=1e-3)
+    q.ridge = 1e-3
+    following = one_hot_pairs(log.next_observations, moves(GRID.safe, log.next_observations)) * q.continues[:, None]
+    backup, once, _ = q._solve(counts, q._by_group(following))
+    following = one_hot_pairs(drawn.next_observations, moves(GRID.safe, drawn.next_observations))
+    other_backup, other_once, _ = again._solve(
+        np.ones(again.groups), again._by_group(following * again.continues[:, None])
+    )
+    np.testing.assert_allclose(backup, other_backup, atol=1e-6)
+    np.testing.assert_allclose(once, other_once, atol=1e-6)
+
+
+def test_bootstrap_samples_spread_as_estimates_from_fresh_logs_do():
+    fresh = [evaluate(fitted(log_of(800, seed)), GRID.unsafe, bootstrap=False).cost for seed in range(40)]
+    spreads = [
+        evaluate(fitted(log_of(800, seed), resamples=60), GRID.unsafe).resampled[:, 1].std() for seed in range(5)
+    ]
+    assert np.mean(spreads) == pytest.approx(np.std(fresh), rel=0.4)
+
+
+def test_a_value_that_no_logged_steps_could_add_up_to_is_noticed():
+    q = fitted(log_of(500))
+    assert q._possible(np.array([1.0, 1.0]))
+    assert not q._possible(np.array([1.0, -1.0]))
+    assert not q._possible(np.array([1.0, 1e3]))
+    assert not q._possible(np.array([np.nan, 1.0]))
