@@ -1,6 +1,7 @@
 """The few functions that most users need: load a log, train on it, go on with a run."""
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,7 @@ def train(
     checkpoint_every: int = defaults.CHECKPOINT_EVERY,
     progress: bool = True,
     tensorboard: bool = False,
+    holdout: float = 0.0,
     origin: Mapping[str, Any] | None = None,
 ) -> "Run":
     """Learn a policy for every seed and limit, all in one program, and return the `ringfence.Run`.
@@ -59,7 +61,8 @@ def train(
     `method` carries one limit (`CPQ(limit=30.0)`); `limits` gives several instead. With a `task` the policies are
     evaluated in it as they learn; `cost` ("module:function") is for a task that does not report its cost. With `out`
     everything is kept in that directory and the run can be resumed; for a log that was loaded with options, `origin` says
-    how to load it again: {"source": ..., "options": {...}}.
+    how to load it again: {"source": ..., "options": {...}}. `holdout` sets a share of the episodes aside: the run does not
+    learn from them, and at its end they judge the policies (`run.judgements`, `judgement.json`).
 
     >>> import numpy as np, ringfence
     >>> rng = np.random.default_rng(0)
@@ -71,12 +74,15 @@ def train(
     >>> run.policy(np.zeros(2)).shape
     (1,)
     """
+    from ringfence.evaluation.ope.runs import set_aside
     from ringfence.training import Member, Plan, RunDirectory
 
     chosen = [method.limit] if limits is None else list(limits)
     if any(limit is None for limit in chosen):
         example = f"{type(method).__name__}(limit=30.0)"
         raise InvalidSetting(f"no limit given; write for example {example}, or pass limits=[20.0, 30.0]")
+    if not 0 <= holdout < 1:
+        raise InvalidSetting(f"holdout is a share of the episodes, at least 0 and below 1, not {holdout}")
     check_request(out, task, cost, episodes)
     log = dataset if isinstance(dataset, Dataset) else load(dataset)
     plan = Plan(
@@ -87,10 +93,11 @@ def train(
         evaluate_every=evaluate_every,
         checkpoint_every=checkpoint_every,
     )
-    plan.learns_from(log)  # refuses a log without a part it can use before anything is written
+    plan.learns_from(set_aside(log, holdout)[0])  # refuses a log without a part it can use before anything is written
     if origin is None and not isinstance(dataset, Dataset):
         origin = {"source": os.fspath(dataset)}
-    extras = {"task": task, "cost": cost, "episodes": episodes, "tensorboard": tensorboard}
+    extras: dict[str, Any] = {"task": task, "cost": cost, "episodes": episodes, "tensorboard": tensorboard}
+    extras |= {"holdout": holdout} if holdout else {}
     configuration = plan.configuration(log, origin, extras)
     if out is None:
         return _run(log, plan, configuration, None, resume=False, progress=progress)
@@ -177,12 +184,14 @@ def _run(
     resume: bool,
     progress: bool,
 ) -> "Run":
+    from ringfence.evaluation.ope.runs import judge_at_the_end, set_aside
     from ringfence.training import Member, run
     from ringfence.training.compilation import use_compilation_cache
     from ringfence.training.tensorboard import observer
 
     use_compilation_cache()
     extras = {"task": None, "cost": None, "episodes": defaults.EPISODES, "tensorboard": False, **configuration.extras}
+    learned, judging = set_aside(log, extras.get("holdout", 0.0))
     evaluate = None
     if extras["task"] is not None:
         from ringfence.evaluation import Evaluator
@@ -194,8 +203,8 @@ def _run(
             return evaluator(policy, extras["episodes"], seed=defaults.EVALUATION_SEED).scores()
 
     with observer(directory.path if directory and extras["tensorboard"] else None) as observe:
-        return run(
-            log,
+        result = run(
+            learned,
             plan,
             evaluate=evaluate,
             directory=directory,
@@ -205,3 +214,6 @@ def _run(
             progress=progress,
             observe=observe,
         )
+    if sentence := judge_at_the_end(result, learned, judging):
+        warnings.warn(sentence, stacklevel=2)
+    return result

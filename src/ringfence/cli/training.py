@@ -90,6 +90,14 @@ def add_train(verbs: Any) -> None:
         parser.add_argument(
             f"--{name}-every", type=int, default=default, metavar="N", help=f"steps between {what} (default {default})"
         )
+    parser.add_argument(
+        "--holdout",
+        type=float,
+        default=defaults.HOLDOUT,
+        metavar="SHARE",
+        help=f"share of the episodes set aside to judge the policy by (default {defaults.HOLDOUT}; 0: learn from all; "
+        f"logs of fewer than {defaults.LEAST_EPISODES_TO_HOLD_OUT} episodes are learned from whole)",
+    )
     parser.add_argument("--tensorboard", action="store_true", help="also write TensorBoard files")
     parser.add_argument(
         "--require-inside",
@@ -102,6 +110,7 @@ def add_train(verbs: Any) -> None:
 def train(options: argparse.Namespace) -> int:
     from rich.console import Console
 
+    from ringfence.reports.judgement import print_judgements
     from ringfence.reports.run import plot_run, print_run
 
     log, run = go_on(options) if options.resume else begin(options)
@@ -110,6 +119,8 @@ def train(options: argparse.Namespace) -> int:
         print(f"stopped and saved; go on with: ringfence train --resume {run.path}", file=sys.stderr)
         return 130
     print_run(run, Console())
+    if run.judgements:
+        print_judgements(run.judgements, Console())
     plot_run(run, log, run.path / "result.png")
     for member in run.members:
         print(f"policy: {run.directory.policy_path(member, run.members)}")
@@ -173,8 +184,20 @@ def begin(options: argparse.Namespace) -> tuple[Any, Any]:
         evaluate_every=options.evaluate_every,
         checkpoint_every=options.checkpoint_every,
         tensorboard=options.tensorboard,
+        holdout=holdout_of(options, log),
     )
     return log, run
+
+
+def holdout_of(options: argparse.Namespace, log: Any) -> float:
+    """The share to set aside: as asked for, or the default where the log has enough episodes."""
+    if "holdout" in options.given or len(log.episode_starts) >= defaults.LEAST_EPISODES_TO_HOLD_OUT:
+        return float(options.holdout)
+    print(
+        f"note: the log has {len(log.episode_starts)} episodes: none is set aside, and the policy is not judged by any",
+        file=sys.stderr,
+    )
+    return 0.0
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:

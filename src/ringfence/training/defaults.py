@@ -6,4 +6,6 @@ EVALUATE_EVERY = 5_000
 CHECKPOINT_EVERY = 5_000
 EPISODES = 10  # of each evaluation
 SEEDS = (0,)
+HOLDOUT = 0.2  # of the episodes: set aside by the command line to judge the policy by
+LEAST_EPISODES_TO_HOLD_OUT = 20  # a smaller log is learned from whole
 EVALUATION_SEED = 10_000  # the same episodes at every evaluation, so that curves can be compared

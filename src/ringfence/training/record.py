@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from ringfence.deploy import Artifact, Policy
 from ringfence.errors import CheckpointError
@@ -46,6 +47,7 @@ class Run:
         self.interrupted = interrupted
         self.damage = tuple(damage)
         self._artifacts = artifacts
+        self.judgements: list[Any] = []  # of each policy, by episodes set aside; see `ringfence.evaluation.ope`
 
     @classmethod
     def load(cls, path: str | Path) -> "Run":

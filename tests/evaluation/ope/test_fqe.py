@@ -26,7 +26,9 @@ def log_of(rows=3000, seed=0):
 
 
 def fitted(log, **options):
-    return FittedQ(log, one_hot_pairs, DISCOUNT, HORIZON, ridge=1e-7, **{"resamples": 2, **options})
+    q = FittedQ(log, one_hot_pairs, DISCOUNT, HORIZON, ridge=1e-7, **{"resamples": 2, **options})
+    q.most_leverage = np.inf  # every pair is known: nothing to limit
+    return q
 
 
 def moves(table, observations):
@@ -116,12 +118,11 @@ def test_a_bootstrap_sample_is_a_refit_on_its_episodes():
     # Pairs that neither holds are worth nothing in both: a little ridge makes the solve possible.
     again = FittedQ(drawn, one_hot_pairs, DISCOUNT, HORIZON, ridge=1e-3)
     q.ridge = 1e-3
-    following = one_hot_pairs(log.next_observations, moves(GRID.safe, log.next_observations)) * q.continues[:, None]
+    q.most_leverage = again.most_leverage = np.inf
+    following = q.following(moves(GRID.safe, log.next_observations))
     backup, once, _ = q._solve(counts, q._by_group(following))
-    following = one_hot_pairs(drawn.next_observations, moves(GRID.safe, drawn.next_observations))
-    other_backup, other_once, _ = again._solve(
-        np.ones(again.groups), again._by_group(following * again.continues[:, None])
-    )
+    following = again.following(moves(GRID.safe, drawn.next_observations))
+    other_backup, other_once, _ = again._solve(np.ones(again.groups), again._by_group(following))
     np.testing.assert_allclose(backup, other_backup, atol=1e-6)
     np.testing.assert_allclose(once, other_once, atol=1e-6)
 
@@ -140,3 +141,20 @@ def test_a_value_that_no_logged_steps_could_add_up_to_is_noticed():
     assert not q._possible(np.array([1.0, -1.0]))
     assert not q._possible(np.array([1.0, 1e3]))
     assert not q._possible(np.array([np.nan, 1.0]))
+
+
+def test_leverage_is_the_inverse_of_how_often_a_pair_was_logged_and_limits_what_was_hardly_seen():
+    log = log_of(2000)
+    q = FittedQ(log, one_hot_pairs, DISCOUNT, HORIZON, ridge=1e-9)
+    pairs = one_hot_pairs(log.observations, log.actions)
+    counts = pairs.sum(0)[pairs.argmax(1)]
+    np.testing.assert_allclose(q.leverage(pairs), len(log) / counts, rtol=1e-2)
+    rare = int(np.argmin(counts))
+    q.most_leverage = len(log) / (2.0 * counts[rare])  # as if a pair had to be logged twice as often as the rarest
+    limited = q.following(log.actions)
+    unlike = q.leverage(one_hot_pairs(log.next_observations, log.actions)) > q.most_leverage
+    mean = pairs.mean(0)
+    deviations = (limited - mean)[unlike & ~log.terminations]
+    assert len(deviations)
+    size = ((one_hot_pairs(log.next_observations, log.actions) - mean) ** 2).sum(1)[unlike & ~log.terminations]
+    assert ((deviations**2).sum(1) < size).all()

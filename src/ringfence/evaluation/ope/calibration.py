@@ -16,7 +16,8 @@ from ringfence.evaluation.ope.clone import Clone, clone_of, sources_of
 from ringfence.evaluation.ope.fqe import FittedQ
 
 WHOLE = 0.05  # an episode counts as whole if at most this share of its discounted steps is missing
-LEAST_SIZE = 0.25  # values smaller than this share of the largest source's are compared with that share
+LEAST_ERROR = 0.03  # two sources that happen to be estimated without error are no proof that all policies are
+LEAST_SIZE = 0.5  # values smaller than this share of the largest source's are compared with that share
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class SourceCheck:
     episodes: int
     returned: float
     cost: float
+    return_spread: float  # standard deviation over episodes
     cost_spread: float
     estimated_return: float
     estimated_cost: float
@@ -39,21 +41,27 @@ class Calibration:
     shape: NDArray[np.float64]  # episodes' costs, standardised within their source: the shape of a tail
 
     def error(self, signal: str) -> float:
-        """Root mean square error over the sources, relative to the size of the value ("return" or "cost")."""
-        pairs = self._pairs(signal)
-        return float(np.sqrt(np.mean([((estimated - got) / self._size(got, signal)) ** 2 for estimated, got in pairs])))
+        """Root mean square error over the sources, relative to the size of the value ("return" or "cost").
+
+        What the source got is itself known from some episodes only; the variance of that mean is taken off."""
+        squares = [
+            max((estimated - got) ** 2 - noise**2, 0.0) / self._size(got, signal) ** 2
+            for estimated, got, noise in self._checked(signal)
+        ]
+        return max(float(np.sqrt(np.mean(squares))), LEAST_ERROR)
 
     def spread(self, signal: str, value: float) -> float:
         """The standard deviation that the measured error gives to an estimate of this value."""
         return self.error(signal) * self._size(value, signal)
 
     def _size(self, value: float, signal: str) -> float:
-        return max(abs(value), LEAST_SIZE * max(abs(got) for _, got in self._pairs(signal)), 1e-12)
+        return max(abs(value), LEAST_SIZE * max(abs(got) for _, got, _ in self._checked(signal)), 1e-12)
 
-    def _pairs(self, signal: str) -> list[tuple[float, float]]:
+    def _checked(self, signal: str) -> list[tuple[float, float, float]]:
+        """(estimate, what the source got, standard error of that) of each source."""
         if signal == "return":
-            return [(check.estimated_return, check.returned) for check in self.checks]
-        return [(check.estimated_cost, check.cost) for check in self.checks]
+            return [(c.estimated_return, c.returned, c.return_spread / c.episodes**0.5) for c in self.checks]
+        return [(c.estimated_cost, c.cost, c.cost_spread / c.episodes**0.5) for c in self.checks]
 
 
 def calibrate(fitted: FittedQ, reference: Dataset, seed: int = 0) -> Calibration:
@@ -70,7 +78,8 @@ def calibrate(fitted: FittedQ, reference: Dataset, seed: int = 0) -> Calibration
         starts = log.observations[log.episode_starts]
         values = fitted.evaluate(clone.sample(log.next_observations, rng), clone.sample(starts, rng), bootstrap=False)
         mean, spread = got.mean(0), got.std(0)
-        checks.append(SourceCheck(name, len(got), mean[0], mean[1], spread[1], values.returned, values.cost))
+        measured = float(mean[0]), float(mean[1]), float(spread[0]), float(spread[1])
+        checks.append(SourceCheck(name, len(got), *measured, values.returned, values.cost))
         clones.append(clone)
         if spread[1] > 0:
             shapes.append((got[:, 1] - mean[1]) / spread[1])

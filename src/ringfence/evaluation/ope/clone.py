@@ -10,6 +10,7 @@ from ringfence.data.dataset import Dataset
 from ringfence.evaluation.ope.features import RandomFeatures, Rows
 
 STATE_FEATURES = 256
+ROWS_PER_FEATURE = 20  # at least
 RESIDUALS = 20_000  # rows whose residuals are kept as noise
 
 
@@ -33,12 +34,12 @@ class Clone:
 
     def sample(self, observations: Rows, rng: np.random.Generator) -> Rows:
         noise = self.residuals[rng.integers(0, len(self.residuals), len(observations))]
-        return np.asarray(np.clip(self.mean(observations) + noise, self.low, self.high), np.float32)
+        return np.asarray(np.clip(self.mean(observations) + noise, self.low, self.high))
 
     @property
     def spread(self) -> Rows:
         """The standard deviation of each action around its mean."""
-        return np.maximum(self.residuals.std(0), 1e-3 * (self.high - self.low))
+        return np.asarray(np.maximum(self.residuals.std(0), 1e-3 * (self.high - self.low)))
 
     def log_density(self, observations: Rows, actions: Rows) -> NDArray[np.float64]:
         """Of a Gaussian around the mean action; constants that cancel in a ratio are left out."""
@@ -57,7 +58,7 @@ def sources_of(log: Dataset) -> list[tuple[str, NDArray[np.bool_]]]:
 
 def clone_of(log: Dataset, name: str, rows: NDArray[np.bool_], ridge: float = 1e-4) -> Clone:
     observations, actions = log.observations[rows], log.actions[rows]
-    features = RandomFeatures.of_columns(observations, STATE_FEATURES)
+    features = RandomFeatures.of_columns(observations, min(STATE_FEATURES, len(observations) // ROWS_PER_FEATURE))
     x = features.of_inputs(observations)
     gram = (x.T @ x).astype(np.float64) / len(x)
     size = np.diag(gram).copy()

@@ -7,6 +7,10 @@ w_{h-1}), so the value over the log's horizon needs no iteration that could stop
 policy learning under constraints", 2019; Duan, Jia and Wang, "Minimax-optimal off-policy evaluation with linear
 function approximation", 2020). Termination ends the sum of rewards and of costs, truncation does not.
 
+Linear critics extrapolate without bound, and such backups can diverge. The leverage x' A^-1 x of a pair says how unlike the
+logged pairs it is. A next pair that is more unlike than all but one in two hundred logged ones is moved towards the mean of
+the log until it is as unlike as those: what the log does not show is valued like the most unusual that it does show.
+
 The same numbers give more: the variance of an episode's cost (a backup of second moments), the weight of each logged row
 in the estimate (a marginalised importance weight), and the spread over bootstrap samples of episodes.
 """
@@ -21,9 +25,11 @@ from ringfence.data.dataset import Dataset
 from ringfence.evaluation.ope.features import Features, Rows
 
 Vector = NDArray[np.float64]
-RIDGE = 1e-2  # of each feature's own size; with a hundredth of it backups of a policy unlike the log diverge
+RIDGE = 1e-3  # of each feature's own size
+FOREIGN = 0.995  # a pair is foreign if its leverage is above that of this share of the logged pairs
 GROUPS = 25  # of episodes; bootstrap samples draw groups
 RESAMPLES = 30
+LEVERAGE_ROWS = 20_000
 CHUNK = 20_000  # rows of features at a time
 
 
@@ -73,6 +79,11 @@ class FittedQ:
         signals = np.stack([log.rewards, log.costs, log.costs**2], 1).astype(np.float32)
         self.gram, self.targets = self._by_group(self.pairs), self._by_group(signals)
         self.rows = np.bincount(self.group_of_row, minlength=self.groups).astype(float)
+        gram = self.gram.sum(0) / len(log)
+        self.factor = linalg.cho_factor(gram + np.diag(self._penalty(gram)), lower=True)
+        self.mean_pair = self.pairs.mean(0)
+        sample = rng.choice(len(log), min(LEVERAGE_ROWS, len(log)), replace=False)
+        self.most_leverage = float(np.quantile(self.leverage(self.pairs[sample]), FOREIGN))
 
     def _by_group(self, right: Rows) -> NDArray[np.float64]:
         """X'R of each group of episodes, shape (groups, features, columns of R)."""
@@ -85,10 +96,32 @@ class FittedQ:
                 out[group] += self.pairs[rows].T @ right[rows]
         return out
 
+    def leverage(self, pairs: Rows) -> Vector:
+        """x' A^-1 x of each pair: how unlike the logged pairs it is. Its mean over these is the number of features."""
+        half = linalg.solve_triangular(self.factor[0].astype(np.float32), pairs.T, lower=True, check_finite=False)
+        return np.asarray((half**2).sum(0), np.float64)
+
+    def following(self, next_actions: Rows) -> Rows:
+        """Features of the next pairs, none more unlike the log than `most_leverage`; 0 after a termination."""
+        log, parts = self.log, []
+        for i in range(0, len(log), CHUNK):
+            rows = slice(i, i + CHUNK)
+            pairs = np.asarray(self.features(log.next_observations[rows], next_actions[rows]), np.float32)
+            share = np.sqrt(self.most_leverage / np.maximum(self.leverage(pairs), 1e-12))
+            limited = self.mean_pair + np.minimum(share, 1.0).astype(np.float32)[:, None] * (pairs - self.mean_pair)
+            parts.append(limited * self.continues[rows, None])
+        return np.concatenate(parts)
+
+    def _penalty(self, gram: Vector) -> Vector:
+        size = np.diag(gram)
+        penalty = self.ridge * (size + 1e-3 * size.mean())
+        penalty[0] = 1e-9  # of the constant
+        return np.asarray(penalty)
+
     def evaluate(self, next_actions: Rows, start_actions: Rows, *, bootstrap: bool = True) -> Values:
         """The policy that takes `next_actions` in the log's next observations and `start_actions` in the first ones."""
         log = self.log
-        following = _in_chunks(self.features, log.next_observations, next_actions) * self.continues[:, None]
+        following = self.following(next_actions)
         cross = self._by_group(following)
         costly = self._by_group(following * log.costs[:, None]).sum(0)
         firsts = _in_chunks(self.features, log.observations[log.episode_starts], start_actions)
@@ -114,11 +147,7 @@ class FittedQ:
         """A^-1 B, A^-1 b and the factor of A, with each group of episodes counted `weights` times."""
         rows = weights @ self.rows
         gram = np.tensordot(weights, self.gram, 1) / rows
-        size = np.diag(gram).copy()
-        penalty = self.ridge * (size + 1e-3 * size.mean())
-        penalty[0] = 1e-9  # of the constant
-        gram[np.diag_indices_from(gram)] += penalty
-        factor = linalg.cho_factor(gram, lower=True)
+        factor = linalg.cho_factor(gram + np.diag(self._penalty(gram)), lower=True)
         right = np.concatenate([np.tensordot(weights, cross, 1), np.tensordot(weights, self.targets, 1)], 1) / rows
         solved = linalg.cho_solve(factor, right)
         return solved[:, :-3], solved[:, -3:], factor

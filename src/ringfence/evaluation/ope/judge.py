@@ -11,14 +11,15 @@ from ringfence.errors import InvalidSetting
 from ringfence.evaluation.episodes import Controller
 from ringfence.evaluation.ope.actions import actions_of
 from ringfence.evaluation.ope.calibration import Calibration, SourceCheck, calibrate
-from ringfence.evaluation.ope.features import RandomFeatures
+from ringfence.evaluation.ope.features import COUNT, RandomFeatures
 from ringfence.evaluation.ope.fqe import FittedQ, Values
 from ringfence.evaluation.ope.opinion import SecondOpinion, second_opinion
 from ringfence.evaluation.ope.support import Coverage, Support
 
 MOST_FOREIGN = 0.2  # share of foreign actions on the policy's path above which the log cannot tell
-LEAST_EPISODES = 2.0  # effective episodes below which it cannot
+LEAST_EPISODES = 0.5  # effective episodes below which it cannot
 MOST_ERROR = 0.5  # relative error on the log's own behaviours above which it cannot
+ROWS_PER_FEATURE = 20  # at least
 MOST_ROWS = 300_000  # judged from at most so many rows (whole episodes, drawn by seed)
 REFERENCE_SHARE = 0.25  # of a log without reference episodes of its own
 TAIL = 0.1  # CVaR is the mean cost of the worst tenth of episodes
@@ -100,7 +101,8 @@ class Judge:
         self.horizon = max(log.horizon, reference.horizon) if horizon is None else int(horizon)
         log = at_most(log, MOST_ROWS, seed)
         self.log, self.discount = log, discount
-        features = RandomFeatures.of(log, seed=seed) if features is None else features
+        if features is None:
+            features = RandomFeatures.of(log, min(COUNT, len(log) // ROWS_PER_FEATURE), seed)
         self.fitted = FittedQ(log, features, discount, self.horizon, seed=seed)
         self.calibration: Calibration = calibrate(self.fitted, reference, seed)
         if not self.calibration.checks:

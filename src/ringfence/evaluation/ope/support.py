@@ -1,23 +1,19 @@
 """Can the log judge this policy at all? How far its actions lie from logged ones, along the path it would take.
 
-A critic that is linear in features extrapolates where an action's features are unlike those of the log. The leverage
-x' A^-1 x of a pair says how unlike: its mean over logged pairs is the number of features. A pair is foreign if its leverage
-is above that of all but one in two hundred logged pairs. Rows count by their weight in the estimate, so that states which
-the policy would never reach do not matter.
+A pair is foreign if its leverage (see `fqe`) is above that of all but one in two hundred logged pairs. Rows count by their
+weight in the estimate, so that states which the policy would never reach do not matter.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
 from ringfence.deploy import Policy
 from ringfence.evaluation.episodes import Controller
 from ringfence.evaluation.ope.features import Rows
 from ringfence.evaluation.ope.fqe import FittedQ, Values
 
-LOGGED_SHARE = 0.995  # of logged pairs are not foreign
 SAMPLE = 10_000
 NEIGHBOURS_OF = 400  # pairs whose nearest logged neighbour is looked for
 
@@ -39,12 +35,7 @@ class Coverage:
     def __init__(self, fitted: FittedQ, seed: int = 0):
         self.fitted, rng = fitted, np.random.default_rng(seed)
         self.log = fitted.log
-        gram = fitted.gram.sum(0) / len(self.log)
-        size = np.diag(gram).copy()
-        gram[np.diag_indices_from(gram)] += fitted.ridge * (size + 1e-3 * size.mean())
-        self.factor = np.linalg.cholesky(gram)
         self.rows = np.sort(rng.choice(len(self.log), min(SAMPLE, len(self.log)), replace=False))
-        self.threshold = float(np.quantile(self.leverage(fitted.pairs[self.rows]), LOGGED_SHARE))
         columns = np.concatenate([self.log.observations, self.log.actions], 1)
         spread = columns.std(0)
         self.scale = np.where(spread > 0, spread, 1.0)
@@ -54,16 +45,12 @@ class Coverage:
         self.episode = np.repeat(np.arange(len(lengths)), lengths)
         self.usual = float(np.median(self._nearest(self.logged[probe], self.episode[probe]))) or 1.0
 
-    def leverage(self, pairs: Rows) -> NDArray[np.float64]:
-        half = linalg.solve_triangular(self.factor, pairs.T.astype(np.float64), lower=True)
-        return np.asarray((half**2).sum(0))
-
     def of(self, controller: Controller, next_actions: Rows, values: Values) -> Support:
         log, rows = self.log, self.rows
         weights = np.maximum(values.weights[rows], 0.0)
         weights = weights / weights.sum() if weights.sum() > 0 else np.full(len(rows), 1 / len(rows))
         pairs = np.asarray(self.fitted.features(log.next_observations[rows], next_actions[rows]), np.float32)
-        foreign = self.leverage(pairs) > self.threshold
+        foreign = self.fitted.leverage(pairs) > self.fitted.most_leverage
         rng = np.random.default_rng(0)
         probe = rng.choice(rows, min(NEIGHBOURS_OF, len(rows)), p=weights)
         own = np.concatenate([log.next_observations[probe], next_actions[probe]], 1) / self.scale

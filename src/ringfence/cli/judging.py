@@ -1,0 +1,123 @@
+"""Verbs that judge policies from a log alone: `ringfence judge`, `ringfence choose`."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ringfence.cli.options import LOG_HELP, add_log_options, add_verb, limit_of, load_log
+from ringfence.cli.training import NOT_INSIDE
+from ringfence.errors import InvalidSetting
+
+
+def add_judge(verbs: Any) -> None:
+    parser = add_verb(
+        verbs,
+        "judge",
+        judge,
+        "say from a log alone what a policy will earn and cost, and how sure that is\n"
+        "examples:\n"
+        "  ringfence judge runs/my_run\n"
+        "  ringfence judge policy.safetensors other_log.parquet --limit 30 --against old_policy.safetensors\n\n"
+        "The log must not be the one that the policy was trained on; of a run's own log the episodes that it set aside are "
+        "taken (`ringfence train --holdout`).",
+    )
+    parser.add_argument("policy", type=Path, metavar="POLICY", help="a policy file, or a run's directory")
+    parser.add_argument("log", metavar="LOG", nargs="?", help=f"{LOG_HELP} (default: the run's own)")
+    add_log_options(parser)
+    parser.add_argument("--confidence", type=float, default=0.95, help="of each one-sided bound (default 0.95)")
+    parser.add_argument(
+        "--against", type=Path, nargs="+", default=[], metavar="POLICY", help="policies to compare with"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of features and bootstrap samples (default 0)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument(
+        "--require-inside", action="store_true", help=f"exit with status {NOT_INSIDE} unless the policy is inside"
+    )
+
+
+def judge(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from ringfence.evaluation.ope.judge import Judge
+    from ringfence.evaluation.ope.runs import load_policies
+    from ringfence.reports.judgement import print_judgements
+
+    policies, run = load_policies(options.policy)
+    log = log_to_judge_by(options, run)
+    learned, judging = split_for(policies, run, log)
+    own = next(iter(policies.values())).metadata
+    discount = float(own.get("discount") or options.discount)
+    bound = own.get("limit") if options.limit is None else limit_of(options, log, discount).discounted
+    judging_from = Judge(judging, learned, discount=discount, horizon=log.horizon, seed=options.seed)
+    compared = dict(policies)
+    for path in options.against:
+        compared |= load_policies(path)[0]
+    found = [judging_from(policy, bound, confidence=options.confidence, name=name) for name, policy in compared.items()]
+    if options.json:
+        print(json.dumps([judgement.to_dict() for judgement in found], indent=2))
+    else:
+        print_judgements(found, Console())
+    inside = all(judgement.inside for judgement in found[: len(policies)])
+    return NOT_INSIDE if options.require_inside and not inside else 0
+
+
+def log_to_judge_by(options: argparse.Namespace, run: Any) -> Any:
+    from ringfence import api
+
+    if options.log is not None:
+        return load_log(options)
+    if run is None:
+        raise InvalidSetting(f"{options.policy} belongs to no run; name a LOG to judge it by")
+    return api.log_of_run(run.path)
+
+
+def split_for(policies: Any, run: Any, log: Any) -> tuple[Any, Any]:
+    """(reference, judging) episodes for these policies; a policy is not judged in silence by what trained it."""
+    from ringfence.evaluation.ope.runs import parts_of
+
+    if run is not None and log.fingerprint == run.configuration.log.fingerprint:
+        return parts_of(run, log)
+    if any(policy.metadata.get("log_fingerprint") == log.fingerprint for policy in policies.values()):
+        print(
+            "warning: the policy was trained on this log; what follows flatters it. Judge it by other episodes",
+            file=sys.stderr,
+        )
+    return None, log
+
+
+def add_choose(verbs: Any) -> None:
+    parser = add_verb(
+        verbs,
+        "choose",
+        choose,
+        "choose a policy without a simulator: the most return among those whose cost is inside the limit\n"
+        "example:\n  ringfence choose runs/my_log-cpq-1 runs/my_log-bc-safe-1 --limit 30\n\n"
+        "The runs must have set the same episodes of the same log aside. Half of these choose; the other half judge the "
+        "winner again.",
+    )
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directories, or policy files in them")
+    parser.add_argument("--limit", type=float, metavar="L", help="bound on the discounted cost (default: the runs')")
+    parser.add_argument("--confidence", type=float, default=0.95, help="of each one-sided bound (default 0.95)")
+    parser.add_argument("--seed", type=int, default=0, help="which episodes choose (default 0)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def choose(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from ringfence import api
+    from ringfence.evaluation.ope.runs import choose_among_runs, load_policies
+    from ringfence.reports.judgement import print_choice
+
+    run = load_policies(options.runs[0])[1]
+    if run is None or run.path is None:
+        raise InvalidSetting(f"{options.runs[0]} belongs to no run; choose among run directories")
+    log = api.log_of_run(run.path)
+    choice = choose_among_runs(options.runs, log, options.limit, confidence=options.confidence, seed=options.seed)
+    if options.json:
+        print(json.dumps(choice.to_dict(), indent=2))
+    else:
+        print_choice(choice, Console())
+    return 0 if choice.chosen is not None else NOT_INSIDE

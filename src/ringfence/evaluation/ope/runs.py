@@ -1,0 +1,115 @@
+"""Judging the policies of runs, from the episodes that their training set aside."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ringfence.data.dataset import Dataset
+from ringfence.deploy import Policy
+from ringfence.errors import CheckpointError, EmptyData, InvalidSetting
+from ringfence.evaluation.ope.choose import Choice, choose
+from ringfence.evaluation.ope.judge import Judge, Judgement
+from ringfence.files import write_json
+from ringfence.training import Run
+
+HOLDOUT_SEED = 0
+JUDGEMENT_FILE = "judgement.json"
+
+
+def set_aside(log: Dataset, share: float) -> tuple[Dataset, Dataset | None]:
+    """(what is learned from, what judges). Nothing is set aside with a share of 0."""
+    if share == 0:
+        return log, None
+    return log.hold_out(share, HOLDOUT_SEED)
+
+
+def parts_of(run: Run, log: Dataset) -> tuple[Dataset, Dataset]:
+    """The episodes of its log that a run learned from, and those that it set aside."""
+    if log.fingerprint != run.configuration.log.fingerprint:
+        raise CheckpointError(f"{log.name} is not the log that {run.path} was trained on (its fingerprint differs)")
+    learned, judging = set_aside(log, float(run.configuration.extras.get("holdout", 0.0)))
+    if judging is None:
+        raise InvalidSetting(
+            f"{run.path} set no episodes aside to judge by; train with --holdout 0.2, or give a log it was not trained on"
+        )
+    return learned, judging
+
+
+def judge_run(run: Run, learned: Dataset, judging: Dataset, *, confidence: float = 0.95) -> list[Judgement]:
+    """The judgement on each member's policy, kept in the run's directory if it has one."""
+    judge = Judge(judging, learned, discount=run.configuration.discount, horizon=run.configuration.horizon)
+    found = [
+        judge(policy, member.limit, confidence=confidence, name=f"seed {member.seed}, limit {member.limit:g}")
+        for member, policy in zip(run.members, run.policies, strict=True)
+    ]
+    if run.path is not None:
+        write_json(run.path / JUDGEMENT_FILE, [judgement.to_dict() for judgement in found])
+    return found
+
+
+def judge_at_the_end(run: Run, learned: Dataset, judging: Dataset | None) -> str | None:
+    """Judge a run that has just ended. What kept it from being judged comes back as a sentence: a run without a judgement
+    is still a run."""
+    if judging is None or run.interrupted or not run.policies:
+        return None
+    try:
+        run.judgements = judge_run(run, learned, judging)
+    except (InvalidSetting, EmptyData) as error:
+        return f"the policy could not be judged: {error}"
+    return None
+
+
+def load_policies(path: str | os.PathLike[str]) -> tuple[dict[str, Policy], Run | None]:
+    """The policies of a policy file or of a run's directory by name, and the run if they belong to one."""
+    path = Path(path)
+    if path.is_dir():
+        run = Run.load(path)
+        names = [run.directory.policy_path(member, run.members) for member in run.members]
+        return {str(name): policy for name, policy in zip(names, run.policies, strict=False)}, run
+    policy = Policy.load(path)
+    is_of_run = (path.parent / "config.json").exists()
+    return {str(path): policy}, Run.load(path.parent) if is_of_run else None
+
+
+def choose_among_runs(
+    paths: Sequence[str | os.PathLike[str]],
+    log: Dataset,
+    limit: float | None = None,
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Choice:
+    """Choose among the policies of several runs on one log. All must have set the same episodes aside."""
+    policies: dict[str, Any] = {}
+    runs = []
+    for path in paths:
+        found, run = load_policies(path)
+        if run is None:
+            raise InvalidSetting(f"{path} does not belong to a run; choose among run directories or their policies")
+        policies |= found
+        runs.append(run)
+    if not policies:
+        raise InvalidSetting("no run has a policy yet")
+    shares = {float(run.configuration.extras.get("holdout", 0.0)) for run in runs}
+    discounts = {run.configuration.discount for run in runs}
+    limits = {member.limit for run in runs for member in run.members}
+    if len(shares) > 1 or len(discounts) > 1:
+        raise InvalidSetting(
+            f"the runs differ in what they set aside ({sorted(shares)}) or in their discount ({sorted(discounts)}): "
+            "what judges one has trained another"
+        )
+    if limit is None and len(limits) > 1:
+        raise InvalidSetting(f"the runs were trained for several limits ({sorted(limits)}); say which with --limit")
+    for run in runs:
+        learned, judging = parts_of(run, log)
+    return choose(
+        policies,
+        judging,
+        limits.pop() if limit is None else limit,
+        reference=learned,
+        discount=discounts.pop(),
+        horizon=log.horizon,
+        confidence=confidence,
+        seed=seed,
+    )

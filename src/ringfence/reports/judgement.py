@@ -1,0 +1,73 @@
+"""Judgements and choices in words and tables."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from ringfence.evaluation.ope.choose import Choice
+from ringfence.evaluation.ope.judge import TAIL, Judgement
+
+
+def print_judgements(judgements: Sequence[Judgement], console: Console) -> None:
+    """A line per policy and per source of the log, then each verdict."""
+    first = judgements[0]
+    console.print(table_of(judgements))
+    console.print(
+        f"Discounted (at {first.discount:g}) over {first.horizon} steps, from {first.rows:,} rows that are not the policy's "
+        f"own training. Bounds are one-sided, each at {first.confidence:.0%}. `in the log`: what the behaviours got.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    for judgement in judgements:
+        prefix = f"{judgement.name}: " if len(judgements) > 1 else ""
+        console.print(f"{prefix}{judgement.sentence}", highlight=False, soft_wrap=True)
+        for line in details(judgement):
+            console.print(f"  {line}", highlight=False, soft_wrap=True)
+
+
+def table_of(judgements: Sequence[Judgement]) -> Table:
+    table = Table(title="judged from the log alone", title_justify="left")
+    table.add_column("")
+    for column in ("return", "at least", "cost", "at most", "over limit", "worst tenth", "foreign", "episodes"):
+        table.add_column(column, justify="right")
+    for j in judgements:
+        over = "" if j.share_over_limit is None else f"{j.share_over_limit:.0%}"
+        table.add_row(
+            j.name,
+            *(f"{x:.4g}" for x in (j.returned.value, j.returned.lower, j.cost.value, j.cost.upper)),
+            over,
+            f"{j.worst_tenth:.4g}",
+            f"{j.support.foreign_on_path:.0%}",
+            f"{j.support.effective_episodes:.0f}",
+        )
+    for source in judgements[0].sources:
+        table.add_row(
+            f"{source.name} (in the log)", f"{source.returned:.4g}", "", f"{source.cost:.4g}", "", "", "", "",
+            str(source.episodes),
+        )  # fmt: skip
+    return table
+
+
+def details(judgement: Judgement) -> list[str]:
+    """What the verdict rests on."""
+    checks = ", ".join(
+        f"{source.name} cost {source.estimated_cost:.4g} for {source.cost:.4g}" for source in judgement.sources
+    )
+    lines = [
+        f"checked on the log's own behaviours: {checks}",
+        f"uncertainty of the cost: {judgement.sampling_spread:.2g} from the sample of episodes, "
+        f"{judgement.calibration_spread:.2g} from that check (standard deviations)",
+        f"the worst {TAIL:.0%} of episodes and the share over the limit assume that costs scatter as they do in the log",
+        f"second opinion: {judgement.second_opinion}",
+    ]
+    if judgement.advice:
+        lines.append(f"what would help: {judgement.advice}")
+    return lines
+
+
+def print_choice(choice: Choice, console: Console) -> None:
+    console.print(table_of(choice.candidates))
+    for candidate in choice.candidates:
+        console.print(f"{candidate.name}: {candidate.sentence}", highlight=False, soft_wrap=True)
+    console.print(f"chosen: {choice.chosen or 'none'}. {choice.reason}", highlight=False, soft_wrap=True)

@@ -1,0 +1,142 @@
+"""The verdict and the choice, on the reactor: a plant with two known controllers."""
+
+import numpy as np
+import pytest
+from tests.logs import narrow_log
+
+from ringfence.behaviour.collect import collect_dataset
+from ringfence.behaviour.controllers import pi_controller
+from ringfence.behaviour.shipped import shipped_policy
+from ringfence.errors import InvalidSetting
+from ringfence.evaluation import evaluate
+from ringfence.evaluation.ope.calibration import Calibration, SourceCheck, whole_episodes
+from ringfence.evaluation.ope.choose import choose
+from ringfence.evaluation.ope.clone import clone_of, sources_of
+from ringfence.evaluation.ope.features import RandomFeatures, Scaling
+from ringfence.evaluation.ope.judge import Estimate, Judge, decide
+
+
+@pytest.fixture(scope="module")
+def log():
+    return collect_dataset("reactor", 9600, seed=11, workers=1)
+
+
+@pytest.fixture(scope="module")
+def judge(log):
+    judging, reference = log.hold_out(0.3, 0)
+    return Judge(judging, reference, features=RandomFeatures.of(judging, 160))
+
+
+def test_the_cautious_controller_is_inside_and_the_other_outside(judge):
+    safe, unsafe = (judge(shipped_policy("reactor", name), 20.0, name=name) for name in ("safe", "unsafe"))
+    assert (safe.verdict, unsafe.verdict) == ("inside", "outside")
+    assert safe.sentence.startswith("inside the limit (at this confidence): the expected discounted cost is at most")
+    assert unsafe.returned.lower > safe.returned.value
+    assert (safe.share_over_limit, unsafe.share_over_limit) == pytest.approx((0, 1), abs=0.02)
+    assert safe.support.foreign_on_path < 0.1
+
+
+def test_a_controller_between_the_two_is_estimated_within_its_bounds(judge):
+    """No source of the log does what it does; the truth comes from the simulator."""
+    between = pi_controller(350.0)
+    judged = judge(between, 40.0)
+    truth = evaluate(between, "reactor", episodes=60, seed=900)
+    assert judged.cost.lower < truth.discounted_costs.mean() < judged.cost.upper
+    assert judged.cost.value == pytest.approx(truth.discounted_costs.mean(), rel=0.15)
+    assert judged.returned.value == pytest.approx(truth.discounted_returns.mean(), rel=0.05)
+
+
+def test_of_actions_unlike_any_logged_one_the_log_cannot_tell(judge):
+    def wild(observations):
+        return np.where(observations[:, :1] * 1000 % 1 < 0.5, -3.0, 3.0)  # full cooling or full heating, at random
+
+    judged = judge(wild, 20.0)
+    assert judged.verdict == "cannot tell"
+    assert not judged.judgeable
+    assert "unlike any in the log" in judged.reason
+    assert "stronger anchor" in judged.advice
+    assert judged.support.foreign_on_path > judge(shipped_policy("reactor", "safe"), 20.0).support.foreign_on_path
+    assert not judged.second_opinion.usable
+
+
+def test_a_higher_confidence_gives_wider_bounds(judge):
+    policy = shipped_policy("reactor", "safe")
+    usual, strict = judge(policy, 20.0, confidence=0.9), judge(policy, 20.0, confidence=0.99)
+    assert strict.cost.upper > usual.cost.upper
+    assert strict.returned.lower < usual.returned.lower
+    with pytest.raises(InvalidSetting, match="confidence must lie between"):
+        judge(policy, 20.0, confidence=1.0)
+
+
+def test_the_choice_is_the_most_return_inside_and_is_confirmed_by_other_episodes(log):
+    policies = {f"{t}": pi_controller(t) for t in (342.0, 346.0, 354.0)}
+    choice = choose(policies, log, 20.0)
+    assert choice.chosen == "346.0"
+    assert choice.confirmed.inside
+    assert choice.confirmed.name == "346.0"
+    assert choice.confirmed.rows < len(log) / 2
+    refused = choose({"hot": pi_controller(354.0)}, log, 20.0)
+    assert refused.chosen is None
+    assert "none of 1 policies is inside the limit of 20" in refused.reason
+
+
+@pytest.mark.parametrize(
+    ("bounds", "verdict"), [((1, 0, 2), "inside"), ((9, 8, 10), "outside"), ((5, 3, 7), "cannot tell")]
+)
+def test_the_sentence_follows_the_bounds(bounds, verdict):
+    assert decide(Estimate(*bounds), 5.0, 0.95, [])[0] == verdict
+    assert decide(Estimate(*bounds), 5.0, 0.95, [("no support", "more rows")]) == (
+        "cannot tell",
+        "no support",
+        "more rows",
+    )
+    assert decide(Estimate(*bounds), None, 0.95, [])[0] is None
+
+
+def test_the_measured_error_is_relative_to_the_values_and_without_the_noise_of_the_reference():
+    checks = (
+        SourceCheck("a", 100, 10.0, 20.0, 0.0, 0.0, 11.0, 26.0),  # 10 % and 30 % off, known exactly
+        SourceCheck("b", 4, 100.0, 40.0, 0.0, 12.0, 100.0, 46.0),  # 6 off, but the mean of 4 episodes is known to 6
+    )
+    calibration = Calibration(checks, (), np.zeros(1))
+    assert calibration.error("cost") == pytest.approx(np.sqrt((0.3**2 + 0) / 2))
+    # 10 is less than half of 100: its error of 1 counts as 1 / 50, which is below the least error.
+    assert calibration.error("return") == pytest.approx(0.03)
+    assert calibration.spread("cost", -30.0) == pytest.approx(calibration.error("cost") * 30)
+
+
+def test_reference_episodes_that_were_cut_off_early_do_not_count():
+    log = narrow_log(rows=130, episode_length=50)  # two whole episodes and a rest of 30 rows
+    got = whole_episodes(log, np.ones(130, bool), 0.99, 50)
+    assert len(got) == 2
+    assert got[0] == pytest.approx([log.return_to_go(0.99)[0], log.cost_to_go(0.99)[0]])
+    assert len(whole_episodes(log, None, 0.99, 50)) == 0
+
+
+def test_a_clone_acts_and_scatters_as_its_source():
+    log = narrow_log(rows=6000, with_source=True)
+    for name, rows in sources_of(log):
+        clone = clone_of(log, name, rows)
+        mean = clone.mean(log.observations[rows])
+        assert np.sqrt(np.mean((mean - log.actions[rows]) ** 2)) == pytest.approx(0.05, rel=0.15)  # the noise
+        assert clone.spread == pytest.approx([0.05, 0.05], rel=0.15)
+        drawn = clone.sample(log.observations[rows], np.random.default_rng(0))
+        assert (drawn - mean).std() == pytest.approx(0.05, rel=0.15)
+        nearer = clone.log_density(log.observations[rows], mean) >= clone.log_density(log.observations[rows], drawn)
+        assert nearer.all()
+
+
+def test_outliers_count_by_their_logarithm_and_a_constant_column_does_no_harm():
+    columns = np.random.default_rng(0).normal(size=(1000, 2)).astype(np.float32)
+    columns[:, 1] = 7.0
+    scaling = Scaling.of(columns)
+    near, far = scaling(np.array([[1.0, 7.0], [1e6, 8.0]], np.float32))
+    assert near[1] == 0
+    assert 0.5 < near[0] < 1
+    assert 3 < far[0] < 20
+    assert np.isfinite(far).all()
+
+
+def test_a_log_of_episodes_that_were_all_cut_off_is_refused_with_what_to_do(log):
+    with pytest.raises(InvalidSetting, match="Give a shorter horizon"):
+        Judge(log.select_episodes(range(8)), log.select_episodes([8]), horizon=10_000)

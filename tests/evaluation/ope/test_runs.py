@@ -1,0 +1,94 @@
+"""From training to the verdict: episodes set aside at the door, judged at the end, chosen from."""
+
+import json
+
+import pytest
+
+import ringfence
+from ringfence import api
+from ringfence.behaviour.collect import collect
+from ringfence.cli import main
+from ringfence.errors import InvalidSetting
+from ringfence.evaluation.ope.runs import JUDGEMENT_FILE, parts_of, set_aside
+
+SMALL = {"hidden": (32,), "batch_size": 64, "learning_rate": 3e-3}
+
+
+@pytest.fixture(scope="module")
+def log_file(tmp_path_factory):
+    return collect("reactor", 12_000, tmp_path_factory.mktemp("log") / "reactor.h5", seed=4, workers=1)
+
+
+@pytest.fixture(scope="module")
+def runs(log_file, tmp_path_factory):
+    """Behaviour cloning of all and of the safe part, with the same episodes set aside; and one with none."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, kind in (("bc", ringfence.BC), ("bc-safe", ringfence.BCSafe)):
+        method = kind(limit=20.0, **SMALL)
+        api.train(log_file, method, steps=1500, out=folder / name, holdout=0.4, progress=False)
+    api.train(log_file, ringfence.BC(limit=20.0, **SMALL), steps=2, out=folder / "all", progress=False)
+    return folder
+
+
+def test_what_judges_a_run_had_no_part_in_training_it(log_file, runs):
+    log = ringfence.load(log_file)
+    run = ringfence.Run.load(runs / "bc")
+    learned, judging = parts_of(run, log)
+    assert len(learned) + len(judging) == len(log)
+    assert judging.fingerprint == log.hold_out(0.4, 0)[1].fingerprint
+    assert run.artifact.metadata["log_fingerprint"] == learned.fingerprint
+    assert set_aside(log, 0.0) == (log, None)
+
+
+def test_the_judgement_is_kept_in_the_run(runs):
+    (kept,) = json.loads((runs / "bc-safe" / JUDGEMENT_FILE).read_text())
+    assert kept["verdict"] == "inside"
+    assert kept["limit"] == 20.0
+    assert kept["cost"]["lower"] <= kept["cost"]["value"] <= kept["cost"]["upper"] <= 20.0
+    assert [source["name"] for source in kept["sources"]] == ["unsafe", "safe"]
+    assert not (runs / "all" / JUDGEMENT_FILE).exists()
+
+
+def test_a_run_that_is_resumed_judges_by_the_same_episodes(log_file, runs):
+    before = (runs / "bc" / JUDGEMENT_FILE).read_text()
+    api.resume(runs / "bc", progress=False)
+    assert (runs / "bc" / JUDGEMENT_FILE).read_text() == before
+
+
+def test_judge_prints_the_verdict_and_its_exit_status_says_it_on_request(runs, log_file, capsys):
+    assert main(["judge", str(runs / "bc-safe"), "--require-inside", "--against", str(runs / "bc")]) == 0
+    printed = capsys.readouterr().out
+    assert "inside the limit (at this confidence)" in printed
+    assert "unsafe (in the log)" in printed
+    policy = str(runs / "bc-safe" / "policy.safetensors")
+    assert main(["judge", policy, str(log_file), "--limit", "0.001", "--require-inside", "--json"]) == 3
+    (judged,) = json.loads(capsys.readouterr().out)
+    assert judged["verdict"] in ("outside", "cannot tell")
+
+
+def test_a_run_that_set_nothing_aside_is_not_judged_by_its_own_rows(runs, log_file, capsys):
+    assert main(["judge", str(runs / "all")]) == 2
+    assert "train with --holdout" in capsys.readouterr().err
+
+
+def test_choose_names_the_policy_and_refuses_runs_that_cannot_be_compared(runs, capsys):
+    assert main(["choose", str(runs / "bc-safe"), str(runs / "bc"), "--json"]) == 0
+    choice = json.loads(capsys.readouterr().out)
+    assert choice["chosen"] == str(runs / "bc-safe" / "policy.safetensors")
+    assert len(choice["candidates"]) == 2
+    assert main(["choose", str(runs / "bc-safe"), str(runs / "all")]) == 2
+    assert "differ in what they set aside" in capsys.readouterr().err
+
+
+def test_a_share_that_is_none_is_refused(log_file):
+    with pytest.raises(InvalidSetting, match="holdout is a share"):
+        api.train(log_file, ringfence.BC(limit=20.0), steps=1, holdout=1.0)
+
+
+def test_train_on_the_command_line_sets_a_fifth_aside_and_prints_the_verdict(log_file, tmp_path, capsys):
+    out = tmp_path / "run"
+    arguments = ["train", str(log_file), "--limit", "20", "--method", "bc", "--steps", "300", "--out", str(out)]
+    assert main([*arguments, "--set", "hidden=[16]"]) == 0
+    assert "judged from the log alone" in capsys.readouterr().out
+    assert ringfence.Run.load(out).configuration.extras["holdout"] == 0.2
+    assert (out / JUDGEMENT_FILE).exists()
