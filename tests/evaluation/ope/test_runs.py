@@ -59,7 +59,7 @@ def test_judge_prints_the_verdict_and_its_exit_status_says_it_on_request(runs, l
     assert main(["judge", str(runs / "bc-safe"), "--require-inside", "--against", str(runs / "bc")]) == 0
     printed = capsys.readouterr().out
     assert "inside the limit (at this confidence)" in printed
-    assert "unsafe (in the log)" in printed
+    assert "checked on the log's own behaviours: unsafe cost" in printed
     policy = str(runs / "bc-safe" / "policy.safetensors")
     assert main(["judge", policy, str(log_file), "--limit", "0.001", "--require-inside", "--json"]) == 3
     (judged,) = json.loads(capsys.readouterr().out)
