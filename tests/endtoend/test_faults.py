@@ -38,7 +38,7 @@ def failing(monkeypatch):
         def fail(name=None):
             raise error
 
-        monkeypatch.setattr("ringfence.algorithms.describe.print_methods", fail)
+        monkeypatch.setattr("ringfence.reports.methods.print_methods", fail)
 
     return raise_from_methods
 
