@@ -138,6 +138,7 @@ def test_resuming_a_finished_run_changes_nothing(trained, capsys):
         ["--episodes", "10"],
         ["--tensorboard"],
         ["--task", "hopper-torque"],
+        ["--columns", "rewards=profit"],  # of a log that is not named
     ],
 )
 def test_what_resuming_cannot_honour_is_refused_even_where_it_is_the_default(trained, capsys, words):

@@ -206,13 +206,14 @@ def test_a_directory_that_is_no_run_is_refused(tmp_path):
 # Stopping
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path):
+def test_a_loss_that_is_not_finite_stops_the_run_before_it_is_saved(tmp_path):
     explosive = CPQ(hidden=(8, 8), batch_size=16, cvae_steps=20, ood_samples=3, learning_rate=1e30)
     directory = RunDirectory(tmp_path / "run")
     with directory.locked():
         directory.create(plan(method=explosive).configuration(LOG))
     with pytest.raises(NonFiniteLoss, match="NaN or infinite"):
         run(LOG, plan(method=explosive), directory=directory, progress=False)
+    assert steps_saved(directory.checkpoints) == []
 
 
 def test_an_interrupt_saves_and_the_run_can_go_on(tmp_path, whole):

@@ -23,10 +23,8 @@ from ringfence.training import defaults
 
 NOT_INSIDE = 3  # the exit status of --require-inside
 # What a run that goes on can still be told. Everything else is the run's own.
-WHILE_RESUMING = {
-    "resume", "steps", "other_computation", "require_inside", "task", "cost",
-    "columns", "action_low", "action_high", "csv_delimiter", "csv_decimal",
-}  # fmt: skip
+WHILE_RESUMING = {"resume", "steps", "other_computation", "require_inside", "task", "cost"}
+OF_THE_LOG = {"columns", "action_low", "action_high", "csv_delimiter", "csv_decimal"}  # how to read a LOG that is named
 
 
 def add_train(verbs: Any) -> None:
@@ -131,7 +129,7 @@ def train(options: argparse.Namespace) -> int:
 def go_on(options: argparse.Namespace) -> tuple[Any, Any]:
     from ringfence import api
 
-    refused = sorted(options.given - WHILE_RESUMING)
+    refused = sorted(options.given - WHILE_RESUMING - (OF_THE_LOG if options.log else set()))
     if refused:
         words = ", ".join("--" + name.replace("_", "-") for name in refused)
         raise InvalidSetting(

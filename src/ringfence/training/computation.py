@@ -6,15 +6,19 @@ from importlib.metadata import PackageNotFoundError, version
 import jax
 
 from ringfence import __version__, kernels
+from ringfence.files import processor_flags
 from ringfence.training.configuration import differences
+
+VECTORS = ("avx512f", "avx2", "fma", "asimd", "sve")  # what XLA compiles for, and so the order in which it adds
 
 
 def computed_by() -> dict[str, str]:
-    """What can change a number: our version, JAX's, the products' kernels and the devices."""
+    """What can change a number: our version, JAX's, the products' kernels, the processor's vectors and the devices."""
     return {
         "ringfence": __version__,
         "jax": jax.__version__,
         "products": kernels.computation(),
+        "processor": " ".join([platform.machine(), *(flag for flag in VECTORS if flag in processor_flags())]),
         "devices": f"{jax.device_count()} {jax.default_backend()}",
     }
 

@@ -3,7 +3,7 @@
 config.json         method, settings, members, log and its fingerprint, versions (`configuration.py`)
 metrics.jsonl       one line per member and log interval
 evaluations.jsonl   one line per member and evaluation, if a task was given
-warnings.jsonl      what the run had to say, and when
+warnings.jsonl      what the run warned of, and when
 checkpoints/        the newest two
 policy*.safetensors one per member
 verdict.json        whether each policy is inside its limit, with the reasons; verdict.txt in words
