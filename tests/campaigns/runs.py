@@ -49,6 +49,7 @@ SHORT = {
     "bcq-lag": ["cvae_steps=5"],
 }
 PATIENCE = 600.0  # seconds until a case counts as a hang
+PLOT = ringfence.reports.run.plot_run
 RESULTS = ("policy.safetensors", "metrics.jsonl", "verdict.json", "config.json")
 
 
@@ -92,6 +93,8 @@ class Child:
 class Call:
     """A call of the command line in this process, with the interface of `Child`."""
 
+    made = 0
+
     def __init__(self, words: list[str]):
         self.words, self.said = words, ""
 
@@ -99,6 +102,11 @@ class Call:
         def too_late(*_: object) -> None:
             raise TimeoutError
 
+        Call.made += 1
+        if Call.made % 20:  # the picture takes half of the time and says nothing new
+            ringfence.reports.run.plot_run = lambda run, log, path: path
+        else:
+            ringfence.reports.run.plot_run = PLOT
         out, error = io.StringIO(), io.StringIO()
         before = signal.signal(signal.SIGALRM, too_late)
         signal.alarm(int(patience))
