@@ -42,3 +42,4 @@ def test_the_study_writes_a_row_with_and_without_the_guard(policy, tmp_path, mon
     assert [row["guarded"] for row in rows] == [False, True]
     assert rows[0]["return"] == rows[1]["return"]  # nothing happened
     assert len((tmp_path / "results.md").read_text().splitlines()) == 4
+    assert (tmp_path / "drifting-thermometer.png").stat().st_size > 1000

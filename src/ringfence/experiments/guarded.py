@@ -40,6 +40,7 @@ class Outcome(NamedTuple):
     untrusted: int  # steps in which the fallback acted
     handed_over: int | None  # the first of them
     broken: Mapping[str, int]  # steps in which each rule was broken
+    temperatures: tuple[float, ...]  # K, the true ones
 
 
 def cautious_controller(observation: np.ndarray) -> float:
@@ -57,7 +58,8 @@ def episode(policy: Policy, guard: Guard | None, disturbance: Mapping[str, float
 
     env: Any = tasks.make("reactor", None, **disturbance)
     observation, _ = env.reset(seed=seed)
-    earned = cost = hottest = 0.0
+    earned = cost = 0.0
+    temperatures = []
     shown: float | None = None
     trusted: list[bool] = []
     broken: Counter[str] = Counter()
@@ -75,10 +77,11 @@ def episode(policy: Policy, guard: Guard | None, disturbance: Mapping[str, float
         observation, reward, terminated, truncated, info = env.step(action)
         shown = max(0.0, float(observation[1]) - HOT) / DEGREES
         earned, cost = earned + float(reward), cost + info["cost"]
-        hottest = max(hottest, env.unwrapped.temperature)
+        temperatures.append(float(env.unwrapped.temperature))
         ended = terminated or truncated
     first = trusted.index(False) if False in trusted else None
-    return Outcome(earned, cost, hottest, trusted.count(False), first, dict(broken))
+    untrusted = trusted.count(False)
+    return Outcome(earned, cost, max(temperatures), untrusted, first, dict(broken), tuple(temperatures))
 
 
 def study(policies: Sequence[Policy], episodes: int) -> list[dict[str, Any]]:
@@ -148,6 +151,32 @@ def line(row: Mapping[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def draw(policy: Policy, path: Path, disturbance: Mapping[str, float]) -> None:
+    """The reactor's true temperature in one disturbed episode, with the guard and without."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    from ringfence.tasks.plant import HOT, INTERVAL
+
+    figure, axes = pyplot.subplots(figsize=(7, 3.2), layout="constrained")
+    for name, guard in (("policy alone", None), ("guarded", Guard(policy, cautious_controller))):
+        found = episode(policy, guard, disturbance, FIRST_SEED)
+        minutes = INTERVAL * np.arange(1, len(found.temperatures) + 1)
+        (drawn,) = axes.plot(minutes, found.temperatures, label=name)
+        if found.handed_over is not None:
+            axes.axvline(INTERVAL * found.handed_over, color=drawn.get_color(), linestyle=":", label="handed over")
+    axes.axhline(HOT, color="grey", linewidth=0.8)
+    axes.annotate(
+        "what is above costs", (0.0, HOT), textcoords="offset points", xytext=(2, 3), fontsize=8, color="grey"
+    )
+    axes.set(xlabel="minutes", ylabel="true temperature [K]")
+    axes.legend()
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
 def trained(out: Path, rows: int, steps: int, seeds: Sequence[int], width: int) -> list[Policy]:
     """CPQ on a fresh log of the reactor; what is in `out` already is used again."""
     import ringfence
@@ -181,6 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     policies = trained(options.policies or options.out, options.rows, options.steps, options.seeds, options.width)
     rows = study(policies, options.episodes)
+    draw(policies[0], options.out / "drifting-thermometer.png", {"sensor_drift": 0.1})
     asked = {name: value for name, value in vars(options).items() if name not in ("out", "policies")}
     checksums = [policy.checksum for policy in policies]
     write_json(options.out / "results.json", {"asked": asked, "policies": checksums, "rows": rows})

@@ -1,0 +1,63 @@
+"""Every command and every example of docs/tutorial.md and docs/deploy.md is run, in order, in one directory."""
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ringfence.cli import main
+from ringfence.deploy import Policy
+
+DOCS = Path(__file__).parents[2] / "docs"
+# What makes a command short enough for a test; the words of the page stay as they are.
+SHORT = {
+    "collect": ["--size", "2880", "--workers", "1"],
+    "train": ["--steps", "6", "--set", "hidden=[8]", "batch_size=16", "cvae_steps=6"],
+    "evaluate": ["--episodes", "2"],
+}
+
+
+def blocks(page):
+    return re.findall(r"```(bash|python|c)\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+def run_page(page):
+    for language, text in blocks(page):
+        if language == "c":
+            Path("main.c").write_text(text)
+        elif language == "python":
+            exec(compile(text, page, "exec"), {})
+        else:
+            for line in text.strip().splitlines():
+                run_command(line)
+
+
+def run_command(line):
+    words = shlex.split(line)
+    if words[0] == "ringfence":
+        assert main([*words[1:], *SHORT.get(words[1], [])]) == 0, line
+    else:
+        subprocess.run(words, check=True, timeout=60)
+
+
+@pytest.mark.slow
+def test_every_command_and_example_runs(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    run_page("tutorial.md")
+    printed = capfd.readouterr().out
+    action = Policy.load("runs/reactor/policy.safetensors")([0.57, 346.0, 0.0, 301.0, 350.0])
+    [in_c] = re.findall(r"coolant change \[K\]: (\S+), score", printed)
+    np.testing.assert_allclose(float(in_c), action[0], rtol=1e-4)
+    assert "steps by the policy; broken rules" in printed
+    shutil.copy("runs/reactor/policy.safetensors", "policy.safetensors")
+    run_page("deploy.md")
+
+
+@pytest.mark.parametrize("page", ["tutorial.md", "deploy.md"])
+def test_the_numbers_of_a_page_are_those_of_the_results(page):
+    table = (DOCS.parent / "results" / "guard" / "results.md").read_text()
+    assert table.strip() in (DOCS / page).read_text()
