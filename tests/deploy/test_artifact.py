@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -31,8 +32,16 @@ LOG = narrow_log(300, low=-2.0, high=6.0)
 METHOD = CPQ(hidden=(16, 8), batch_size=16, cvae_steps=3, ood_samples=3)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    """These programs run for milliseconds and compile for seconds."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture(scope="module")
-def trained():
+def trained(quick_compilation):
     return run(LOG, Plan(METHOD, (Member(4, 7.0),), 6, log_every=6), progress=False)
 
 
@@ -453,7 +462,8 @@ def test_a_policy_runs_where_only_numpy_and_safetensors_are_installed(artifact, 
             shutil.copy(root / file, source)
     venv, wheels = tmp_path / "venv", tmp_path / "wheels"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", wheels, source], check=True)
+    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", wheels, source]
+    subprocess.run(build, check=True, env={**os.environ, "CC": "false", "CXX": "false"})  # no time to compile kernels
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     site = next(venv.glob("lib/python*/site-packages"))
     [wheel] = wheels.iterdir()
