@@ -7,6 +7,7 @@ was saved. Observations are normalised and actions in [-1, 1], as ours are.
 import json
 import sys
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,8 @@ def serve(name: str, arrays: str, limit: float, width: int = 256, discount: floa
     """Answer lines of JSON until the input ends: {"load": FILE} or {"observations": [[...], ...]}."""
     import torch
 
-    model = model_of(name, dict(np.load(arrays)), limit, width, discount, horizon)
+    with redirect_stdout(sys.stderr):  # the library prints when it is imported
+        model = model_of(name, dict(np.load(arrays)), limit, width, discount, horizon)
     model.eval()
     for line in sys.stdin:
         asked = json.loads(line)
@@ -98,7 +100,7 @@ def serve(name: str, arrays: str, limit: float, width: int = 256, discount: floa
         else:
             observations = np.asarray(asked["observations"], np.float32)
             with torch.no_grad():
-                answer = [np.asarray(model.act(row, True, False)[0]).tolist() for row in observations]
+                answer = [np.asarray(model.act(row, True, True)[0]).tolist() for row in observations]
         print(json.dumps(answer), flush=True)
 
 

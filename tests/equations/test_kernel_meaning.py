@@ -116,10 +116,11 @@ def test_the_same_holds_with_other_numbers_of_threads(threads) -> None:
 
 @needs_kernels
 @pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("hidden", [(16, 16), (5, 3)])  # whole vectors, and narrower than one
 @pytest.mark.parametrize("where", ["x", "weight", "bias"])
-def test_nan_goes_through_to_the_outputs_and_to_the_gradients_of_the_weights(where, normalise) -> None:
+def test_nan_goes_through_to_the_outputs_and_to_the_gradients_of_the_weights(where, hidden, normalise) -> None:
     """A ReLU that turns NaN into 0 would make a diverged run look healthy."""
-    network = MLP(5, 2, (16, 16), normalise=normalise, key=jax.random.key(0))
+    network = MLP(5, 2, hidden, normalise=normalise, key=jax.random.key(0))
     x = jnp.ones((7, 5))
     leaf = {"x": None, "weight": lambda n: n.layers[0].weight, "bias": lambda n: n.layers[1].bias}[where]
     if leaf is None:
