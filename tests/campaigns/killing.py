@@ -9,24 +9,34 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree"}
 
 
-def kill_at(number: int, folder: Path, pattern: str = "") -> None:
-    """SIGKILL this process just before its `number`-th operation that changes something under `folder`."""
-    seen = 0
+def before_each_change(folder: Path, act: Callable[[str], None]) -> None:
+    """Call `act` with a name before each operation of this process that changes something under `folder`."""
 
     def watch(event: str, arguments: tuple) -> None:
-        nonlocal seen
         writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
         if (writes or event in CHANGES) and str(arguments[0]).startswith(str(folder)):
-            seen += bool(re.search(pattern, f"{event} {Path(arguments[0]).name}"))
-            if seen == number:
-                os.kill(os.getpid(), signal.SIGKILL)
+            act(f"{event} {Path(arguments[0]).name}")
 
     sys.addaudithook(watch)
+
+
+def kill_at(number: int, folder: Path, pattern: str = "") -> None:
+    """SIGKILL this process just before its `number`-th such operation that matches the pattern."""
+    seen = 0
+
+    def count(operation: str) -> None:
+        nonlocal seen
+        seen += bool(re.search(pattern, operation))
+        if seen == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    before_each_change(folder, count)
 
 
 if __name__ == "__main__":
