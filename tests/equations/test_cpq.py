@@ -22,6 +22,7 @@ from ringfence.algorithms.cpq import (
 from ringfence.algorithms.cpq_departures import (
     alpha_step_where_ood,
     averaging_rate,
+    cost_target_beyond_the_end,
     one_ood_action,
     penalised_value,
     reward_bellman_target,
@@ -105,6 +106,58 @@ def test_the_cost_target_is_the_bellman_backup_of_the_target_critic_and_stops_at
     expected = np.asarray(batch.costs) + DISCOUNT * np.array([1, 0, 1, 1, 0, 1]) * following
     got = cost_bellman_target(target_critic, batch, batch.actions, DISCOUNT)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("meaning", "limits_paid"), [("ends", 0.0), ("neutral", 1.0), ("failure", 1.7)])
+def test_the_end_of_an_episode_costs_nothing_or_the_limit_or_what_an_ood_action_costs(
+    batch, departed, meaning, limits_paid
+):
+    method = replace(departed, episode_end=meaning, ood_limit_ratio=1.7)
+    state = small_state(method, limit=30.0)
+    following = reference.q_each(state.targets.cost, batch.next_observations, batch.actions)
+    expected = [
+        float(batch.costs[i]) + method.discount * (following[i] if goes_on else limits_paid * 30.0)
+        for i, goes_on in enumerate([1, 0, 1, 1, 0, 1])
+    ]
+    np.testing.assert_allclose(method.cost_target(state, batch, batch.actions), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_with_a_neutral_end_an_episode_at_the_limits_pace_costs_the_limit_wherever_it_ends(departed):
+    """Backwards over an episode that pays l (1 - discount) a step and terminates: every step is worth l. If the end is a
+    failure every step is above l, and the more so the nearer the end."""
+    limit, steps = 30.0, 50
+    for meaning in ("neutral", "failure"):
+        method = replace(departed, episode_end=meaning)
+        values = [float(method.cost_of_end(jnp.asarray(limit)))]
+        for _ in range(steps):
+            values.append(limit * (1 - method.discount) + method.discount * values[-1])
+        if meaning == "neutral":
+            np.testing.assert_allclose(values, limit, rtol=1e-6)
+        else:
+            assert min(values) > limit
+            assert np.all(np.diff(values) < 0)
+
+
+def test_the_cost_of_an_end_moves_the_cost_critic_at_terminated_rows_only(batch, departed):
+    """The gradient of the loss with a costly end, less that without, is that of the terminated rows' errors."""
+    state = small_state(departed, limit=30.0)
+    _, none = some_ood(np.zeros((1, ROWS), bool))
+
+    def gradient(end, rows):
+        target = cost_target_beyond_the_end(state.targets.cost, batch, batch.actions, 0.99, jnp.asarray(end))
+
+        def loss(critic):
+            values = critic(batch.observations, batch.actions)
+            return jnp.sum(jnp.asarray(rows) * (values - target) ** 2) / ROWS
+
+        whole = jax.grad(lambda c: cost_critic_loss(c, batch, target, none, jnp.asarray(0.0), jnp.asarray(0.0))[0])
+        return jax.grad(loss)(state.critics.cost), whole(state.critics.cost)
+
+    terminated = [0, 1, 0, 0, 1, 0]
+    (costly, costly_whole), (free, free_whole) = gradient(30.0, terminated), gradient(0.0, terminated)
+    for a, b, c, d in zip(*map(jax.tree.leaves, (costly, free, costly_whole, free_whole)), strict=True):
+        np.testing.assert_allclose(np.asarray(a) - np.asarray(b), np.asarray(c) - np.asarray(d), rtol=1e-3, atol=1e-4)
+    assert largest(jax.tree.map(jnp.subtract, costly, free)) > 0
 
 
 def test_the_cost_loss_is_squared_bellman_error_minus_alpha_times_the_ood_excess(batch, printed):

@@ -7,17 +7,19 @@ departure, give its line back: `class Printed(CPQ): reward_target = PaperCPQ.rew
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from ringfence.algorithms.checks import fraction, positive
-from ringfence.algorithms.cpq import Actions, OODActions, PaperCPQ, PerState, Scalar, State, Values
+from ringfence.algorithms.checks import fraction, one_of, positive
+from ringfence.algorithms.cpq import Actions, OODActions, PaperCPQ, PerState, Scalar, State, Values, cost_bellman_target
 from ringfence.algorithms.critics import Critics, fresh_critics, smaller_value
 from ringfence.algorithms.interface import Batch, Metrics, Spec
-from ringfence.networks import TanhGaussianActor, polyak
+from ringfence.networks import Critic, TanhGaussianActor, polyak
+
+EpisodeEnd = Literal["ends", "neutral", "failure"]
 
 
 class AveragedState(State):
@@ -43,6 +45,15 @@ def alpha_step_where_ood(
     """Automatic alpha without the states that have no OOD action: as printed they count as 0 and raise alpha for
     nothing."""
     return jnp.maximum(alpha + rate * jnp.mean(has_ood * (ood_limit - ood_values)), 0.0)
+
+
+def cost_target_beyond_the_end(
+    target_cost_critic: Critic, batch: Batch, next_actions: Actions, discount: float, cost_of_end: Scalar
+) -> PerState:
+    """T^pi Qc(s, a) where the episode goes on, c + discount cost_of_end where it terminated. As printed the cost of an
+    episode stops with it, so that a robot lowers its cost by falling."""
+    going_on = cost_bellman_target(target_cost_critic, batch, next_actions, discount)
+    return going_on + discount * (1.0 - batch.continues) * cost_of_end
 
 
 def reward_bellman_target(targets: Critics, batch: Batch, next_actions: Actions, discount: float) -> PerState:
@@ -88,11 +99,13 @@ class CPQ(PaperCPQ):
     anchor: float = 0.4  # weight of `anchor_loss`
     recovery_weight: float = 3.0  # of the excess of Qc over the limit, see `penalised_value`
     average_decay: float = 0.9995  # of the averaged actor, see `averaging_rate`
+    episode_end: EpisodeEnd = "ends"  # what termination means for the cost, see `cost_of_end`
 
     def __post_init__(self) -> None:
         super().__post_init__()
         positive(self, "anchor", "recovery_weight", zero=True)
         fraction(self, "average_decay")
+        one_of(self, "episode_end", get_args(EpisodeEnd))
 
     @staticmethod
     def paper(**changes: Any) -> PaperCPQ:
@@ -124,6 +137,17 @@ class CPQ(PaperCPQ):
     def next_alpha(self, alpha: Scalar, ood_values: PerState, ood: OODActions, ood_limit: Scalar) -> Scalar:
         """Line 13, Eq. (5)."""
         return alpha_step_where_ood(alpha, ood_values, ood.has_ood, ood_limit, self.alpha_rate)
+
+    def cost_target(self, state: State, batch: Batch, next_actions: Actions) -> PerState:
+        """Line 13, Eq. (1)."""
+        end = self.cost_of_end(state.limit)
+        return cost_target_beyond_the_end(state.targets.cost, batch, next_actions, self.discount, end)
+
+    def cost_of_end(self, limit: Scalar) -> Scalar:
+        """The discounted cost that follows the termination of an episode. "ends": none. "neutral": l, as if it went on at
+        the limit's pace, so that ending makes a policy neither safer nor less safe. "failure": l_c, what an OOD action is
+        to cost, so that ending is unsafe."""
+        return {"ends": 0.0, "neutral": 1.0, "failure": self.ood_limit_ratio}[self.episode_end] * limit
 
     def reward_target(self, state: State, batch: Batch, next_actions: Actions) -> PerState:
         """Line 13, Eq. (3)."""
