@@ -6,6 +6,7 @@ the size of the values, widen every interval on this log. Two or three sources a
 would need as many as 20 for a level of 95 %; the root mean square of their errors is used as a standard deviation.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from ringfence.data.dataset import Dataset
 from ringfence.evaluation.ope.clone import Clone, clone_of, sources_of
+from ringfence.evaluation.ope.features import Rows
 from ringfence.evaluation.ope.fqe import FittedQ
 
 WHOLE = 0.05  # an episode counts as whole if at most this share of its discounted steps is missing
@@ -64,8 +66,12 @@ class Calibration:
         return [(c.estimated_cost, c.cost, c.cost_spread / c.episodes**0.5) for c in self.checks]
 
 
-def calibrate(fitted: FittedQ, reference: Dataset, seed: int = 0) -> Calibration:
-    """Check fitted Q evaluation against the reference episodes of each source."""
+Behaviours = Mapping[str, Callable[[Rows, np.random.Generator], Rows]]
+"""Sources whose controllers are known: (observations, generator) to sampled actions."""
+
+
+def calibrate(fitted: FittedQ, reference: Dataset, seed: int = 0, behaviours: Behaviours | None = None) -> Calibration:
+    """Check fitted Q evaluation against the reference episodes of each source, by its clone or by the known behaviour."""
     log = fitted.log
     rng = np.random.default_rng(seed)
     checks, clones, shapes = [], [], []
@@ -76,7 +82,8 @@ def calibrate(fitted: FittedQ, reference: Dataset, seed: int = 0) -> Calibration
             continue
         clone = clone_of(log, name, rows)
         starts = log.observations[log.episode_starts]
-        values = fitted.evaluate(clone.sample(log.next_observations, rng), clone.sample(starts, rng), bootstrap=False)
+        act = (behaviours or {}).get(name, clone.sample)
+        values = fitted.evaluate(act(log.next_observations, rng), act(starts, rng), bootstrap=False)
         mean, spread = got.mean(0), got.std(0)
         measured = float(mean[0]), float(mean[1]), float(spread[0]), float(spread[1])
         checks.append(SourceCheck(name, len(got), *measured, values.returned, values.cost))

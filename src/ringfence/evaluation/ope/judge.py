@@ -10,7 +10,7 @@ from ringfence.data.dataset import Dataset
 from ringfence.errors import InvalidSetting
 from ringfence.evaluation.episodes import Controller
 from ringfence.evaluation.ope.actions import actions_of
-from ringfence.evaluation.ope.calibration import Calibration, SourceCheck, calibrate
+from ringfence.evaluation.ope.calibration import Behaviours, Calibration, SourceCheck, calibrate
 from ringfence.evaluation.ope.features import COUNT, RandomFeatures
 from ringfence.evaluation.ope.fqe import FittedQ, Values
 from ringfence.evaluation.ope.opinion import SecondOpinion, second_opinion
@@ -82,7 +82,8 @@ class Judgement:
 class Judge:
     """Judges policies from one log. `log` are the judging episodes: the policy must not have been trained on them.
     `reference` are other episodes of the same behaviours, which tell how far the estimates can be trusted; without
-    them a part of `log` is set apart for it."""
+    them a part of `log` is set apart for it. Sources whose controllers are known can be given as `behaviours`; else their
+    actions are regressed on the state."""
 
     def __init__(
         self,
@@ -93,6 +94,7 @@ class Judge:
         horizon: int | None = None,
         seed: int = 0,
         features: Any = None,
+        behaviours: Behaviours | None = None,
     ):
         if not 0 < discount < 1:
             raise InvalidSetting(f"discount must lie strictly between 0 and 1, not {discount}")
@@ -104,7 +106,7 @@ class Judge:
         if features is None:
             features = RandomFeatures.of(log, min(COUNT, len(log) // ROWS_PER_FEATURE), seed)
         self.fitted = FittedQ(log, features, discount, self.horizon, seed=seed)
-        self.calibration: Calibration = calibrate(self.fitted, reference, seed)
+        self.calibration: Calibration = calibrate(self.fitted, reference, seed, behaviours)
         if not self.calibration.checks:
             raise InvalidSetting(
                 f"no reference episode of {log.name} is whole: all were cut off before the horizon of {self.horizon} "
