@@ -113,7 +113,8 @@ def test_training_sees_only_the_safe_rows():
 
     log = log_of([0.5, 1.0, 2.0])
     plan = Plan(METHOD, (Member(0, WORTH),), 1)
-    session = Session(log, plan, None, None, {}, SimpleNamespace(), SimpleNamespace(), print)
+    quiet = SimpleNamespace()
+    session = Session(log, plan, plan.configuration(log), None, None, {}, quiet, quiet, print)
     assert kept(session.dataset) == [0, 1]
     assert session.data.rows.shape[0] == 8
     assert session.log is log
