@@ -8,13 +8,18 @@ from scipy.stats import spearmanr
 
 from ringfence.files import write_json
 
-LIMITS = {"reactor": (8.0, 12.0, 20.0, 30.0, 40.0), "tabular": None}
 TRAINED = ("bc", "bc-safe", "cpq")
 CHOICES, AMONG = 200, 8
 
 
 def report(out):
-    rows = [json.loads(line) for line in (out / "policies.jsonl").read_text().splitlines()]
+    every = [json.loads(line) for line in (out / "policies.jsonl").read_text().splitlines()]
+    # Two draws of a finite problem can give the same policy: it counts once.
+    rows = list(
+        {
+            (row["task"], row["policy"].split(",")[0], row["true_cost"], row["true_return"]): row for row in every
+        }.values()
+    )
     tasks = sorted({row["task"] for row in rows})
     table = {task: summary([row for row in rows if row["task"] == task]) for task in tasks}
     table["all"] = summary(rows)

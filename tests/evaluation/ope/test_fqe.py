@@ -158,3 +158,27 @@ def test_leverage_is_the_inverse_of_how_often_a_pair_was_logged_and_limits_what_
     assert len(deviations)
     size = ((one_hot_pairs(log.next_observations, log.actions) - mean) ** 2).sum(1)[unlike & ~log.terminations]
     assert ((deviations**2).sum(1) < size).all()
+
+
+@pytest.mark.parametrize("terminated", [True, False])
+def test_a_termination_ends_the_sums_and_a_truncation_does_not(terminated):
+    """One state, one action, a reward of 1 and a cost of 2 a step; a quarter of the steps end the episode. The next
+    observation is then the same state, so that only the mask tells the end of an episode from a cut."""
+    ends = np.arange(400) % 4 == 3
+    log = Dataset.from_arrays(
+        observations=np.ones((400, 1)),
+        actions=np.zeros((400, 1)),
+        rewards=np.ones(400),
+        costs=np.full(400, 2.0),
+        next_observations=np.ones((400, 1)),
+        terminations=ends if terminated else np.zeros(400, bool),
+        truncations=np.zeros(400, bool) if terminated else ends,
+        action_low=[-1],
+        action_high=[1],
+    )
+    q = FittedQ(log, lambda o, a: np.ones((len(o), 1), np.float32), DISCOUNT, HORIZON)
+    values = q.evaluate(log.actions, log.actions[log.episode_starts], bootstrap=False)
+    lasting = DISCOUNT * (0.75 if terminated else 1.0)
+    expected = sum(lasting**t for t in range(HORIZON))
+    assert values.returned == pytest.approx(expected, rel=1e-5)
+    assert values.cost == pytest.approx(2 * expected, rel=1e-5)
