@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # One XLA thread per worker: two test processes share the machine without slowing each other.
 PYTEST := XLA_FLAGS="$(XLA_FLAGS) --xla_cpu_multi_thread_eigen=false" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: help venv demo test quick lint bench bench-peers bench-policy clean
+.PHONY: help venv demo test quick lint browser bench bench-peers bench-policy clean
 
 help:
 	@echo "make demo   learn a safe policy from a log and look at it (about a quarter of an hour)"
@@ -32,8 +32,19 @@ lint: $(READY)
 	$(BIN)/ruff format --check src tests benchmarks setup.py
 	$(BIN)/mypy
 
-test: lint
+test: lint browser
 	$(PYTEST)
+
+# Chromium, in which pages are tested: the one that is there, else Debian's where we may install it. It never fails: without
+# a browser the tests say at their end what did not run.
+browser:
+	@if command -v chromium google-chrome >/dev/null && command -v chromedriver >/dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	echo "no Chromium with chromedriver here, and no right to install it: pages will not be tested in a browser"; exit 0; fi; \
+	echo "installing Debian's chromium and chromium-driver"; \
+	timeout 300 sh -c 'DEBIAN_FRONTEND=noninteractive; export DEBIAN_FRONTEND; apt-get update -qq && \
+	apt-get install -qq --yes --no-install-recommends chromium chromium-driver' >/dev/null 2>&1 </dev/null || \
+	echo "Chromium could not be installed: pages will not be tested in a browser"
 
 # What fails first when something breaks: data, files, limits, networks and CPQ's equations.
 QUICK := tests/data tests/deploy tests/tasks tests/test_limits.py tests/equations/test_networks.py tests/equations/test_cpq.py

@@ -8,3 +8,16 @@ import tempfile
 if "RINGFENCE_CACHE" not in os.environ:
     os.environ["RINGFENCE_CACHE"] = tempfile.mkdtemp(prefix="ringfence-test-cache-")
     atexit.register(shutil.rmtree, os.environ["RINGFENCE_CACHE"], ignore_errors=True)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say loudly what was not tested for want of a browser."""
+    from tests.browser import NOT_RUN
+
+    left_out = [report for report in terminalreporter.stats.get("skipped", []) if NOT_RUN in str(report.longrepr)]
+    if left_out:
+        terminalreporter.section("PAGES WERE NOT TESTED IN A BROWSER", sep="!", red=True, bold=True)
+        terminalreporter.line(
+            f"{len(left_out)} tests did not run: {NOT_RUN}. Install them (Debian: apt-get install chromium "
+            "chromium-driver), or name them with CHROMIUM and CHROMEDRIVER."
+        )

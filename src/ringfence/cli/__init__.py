@@ -8,11 +8,12 @@ from ringfence import __version__
 from ringfence.cli.deploy import add_export
 from ringfence.cli.doctor import add_doctor
 from ringfence.cli.experiments import add_reproduce, add_sweep
-from ringfence.cli.faults import report
+from ringfence.cli.faults import report as report_fault
 from ringfence.cli.judging import add_choose, add_judge
 from ringfence.cli.logs import add_behaviour, add_collect, add_inspect
 from ringfence.cli.options import Parser
 from ringfence.cli.policies import add_evaluate, add_methods
+from ringfence.cli.report import add_report
 from ringfence.cli.shows import add_demo, add_theory
 from ringfence.cli.training import add_train
 
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except Exception as error:
-        return report(error, options.verb)
+        return report_fault(error, options.verb)
 
 
 def build_parser() -> Parser:
@@ -42,7 +43,7 @@ def build_parser() -> Parser:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=Parser)
     for add in (
         *(add_inspect, add_train, add_evaluate, add_methods, add_collect, add_behaviour, add_theory, add_demo),
-        *(add_judge, add_choose, add_reproduce, add_sweep, add_export, add_doctor),
+        *(add_judge, add_choose, add_reproduce, add_sweep, add_report, add_export, add_doctor),
     ):
         add(verbs)
     return parser

@@ -4,6 +4,7 @@ Nothing here stops anybody: what makes a log unusable is an error, raised when i
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +24,12 @@ RESOLVED = 1e-4  # change over size of an observation: float32 has some thousand
 DETERMINISTIC = 0.01  # share of the actions' variance that the state leaves open
 
 
-def concerns(dataset: Dataset, table: EpisodeTable, discount: float, limit: Limit | None) -> Iterator[str]:
+class Concern(NamedTuple):
+    what: str
+    to_do: str
+
+
+def concerns(dataset: Dataset, table: EpisodeTable, discount: float, limit: Limit | None) -> Iterator[Concern]:
     if limit is not None:
         yield from _limit(table, limit)
     yield from _costs_and_rewards(dataset)
@@ -32,81 +38,109 @@ def concerns(dataset: Dataset, table: EpisodeTable, discount: float, limit: Limi
     yield from _rows(dataset)
 
 
-def _limit(table: EpisodeTable, limit: Limit) -> Iterator[str]:
+def _limit(table: EpisodeTable, limit: Limit) -> Iterator[Concern]:
     inside = table.discounted_costs <= limit.discounted
     if not inside.any():
-        yield (
+        yield Concern(
             f"no episode stays inside the limit of {limit.discounted:.4g} (discounted): the least discounted cost in "
             f"the log is {table.discounted_costs.min():.4g}. The log does not show how to be that safe; "
-            "do not expect it of a policy learned from it"
+            "do not expect it of a policy learned from it",
+            "raise the limit to what some episodes keep, or add episodes of a more cautious controller",
         )
     elif inside.all():
-        yield (
+        yield Concern(
             f"every episode stays inside the limit of {limit.discounted:.4g} (the greatest discounted cost is "
-            f"{table.discounted_costs.max():.4g}): here the limit does nothing"
+            f"{table.discounted_costs.max():.4g}): here the limit does nothing",
+            "check the limit and its kind (discounted, per episode or per step); lower it if it is meant to bind",
         )
     elif inside.mean() < FEW_INSIDE:
-        yield (
+        yield Concern(
             f"only {inside.sum()} of {len(table)} episodes ({inside.mean():.1%}) stay inside the limit of "
-            f"{limit.discounted:.4g}: a safe policy has little to learn from"
+            f"{limit.discounted:.4g}: a safe policy has little to learn from",
+            "add episodes of a more cautious controller, or raise the limit",
         )
 
 
-def _costs_and_rewards(dataset: Dataset) -> Iterator[str]:
+def _costs_and_rewards(dataset: Dataset) -> Iterator[Concern]:
     if not dataset.costs.any():
-        yield "every cost is 0: the log says nothing about what is unsafe"
+        yield Concern(
+            "every cost is 0: the log says nothing about what is unsafe",
+            "check which column holds the cost; if nothing unsafe ever happened, there is nothing to limit",
+        )
     negative = int((dataset.rewards < 0).sum())
     if negative:
-        yield (
+        yield Concern(
             f"{negative} rewards are negative (the least is {dataset.rewards.min():.4g}): backing up 0 for unsafe "
-            "actions, as the CPQ paper does, could make them look good; use a floor below the values in the log"
+            "actions, as the CPQ paper does, could make them look good; use a floor below the values in the log",
+            "nothing with the default preset, which has such a floor; do not use the paper preset on this log",
         )
 
 
-def _episodes(dataset: Dataset, table: EpisodeTable, discount: float) -> Iterator[str]:
+def _episodes(dataset: Dataset, table: EpisodeTable, discount: float) -> Iterator[Concern]:
     if len(table) < FEW_EPISODES:
-        yield f"only {len(table)} episodes: whatever is estimated per episode is rough"
+        yield Concern(
+            f"only {len(table)} episodes: whatever is estimated per episode is rough",
+            "add episodes, or cut long recordings into more of them",
+        )
     if not (table.terminated[-1] or table.truncated[-1]):
-        yield f"the last episode ({table.length[-1]} rows) is unfinished; its sums count what was recorded"
+        yield Concern(
+            f"the last episode ({table.length[-1]} rows) is unfinished; its sums count what was recorded",
+            "nothing, if the recording simply stopped; else mark its last row as terminated or truncated",
+        )
     longest = int(table.length.max())
     seen = 1 - discount**longest
     if not table.terminated.any() and seen < DISCOUNTED_MASS:
-        yield (
+        yield Concern(
             f"no episode terminates and the longest has {longest} steps: at a discount of {discount:g} that covers "
-            f"{seen:.0%} of a discounted sum, so the discounted costs given here are too low"
+            f"{seen:.0%} of a discounted sum, so the discounted costs given here are too low",
+            "give the limit per episode or per step, use a smaller discount, or record longer episodes",
         )
     share = _broken_chain(dataset)
     if share > BROKEN_CHAIN:
-        yield (
+        yield Concern(
             f"in {share:.1%} of the rows the next observation is not the observation of the following row: the rows "
-            "may be shuffled or episode ends missing, and sums over episodes would be meaningless"
+            "may be shuffled or episode ends missing, and sums over episodes would be meaningless",
+            "sort the rows by episode and time, and mark the last row of each episode",
         )
 
 
-def _behaviour(dataset: Dataset) -> Iterator[str]:
+def _behaviour(dataset: Dataset) -> Iterator[Concern]:
     alike = "one behaviour shows few alternatives to choose from, and nothing of what the others would have cost"
+    more = "add rows of another controller or operator, or of one that was allowed to vary its actions"
     if dataset.source is not None and dataset.source.min() == dataset.source.max():
-        yield f"all rows come from one source ('{dataset.source_names[dataset.source[0]]}'): {alike}"
+        yield Concern(f"all rows come from one source ('{dataset.source_names[dataset.source[0]]}'): {alike}", more)
     elif unexplained_action_share(dataset) < DETERMINISTIC:
-        yield f"the actions are nearly a function of the observations, as if one policy had chosen them: {alike}"
+        yield Concern(
+            f"the actions are nearly a function of the observations, as if one policy had chosen them: {alike}", more
+        )
     share = _saturated_share(dataset)
     if share > SATURATED:
-        yield f"{share:.0%} of the action values lie at their bounds: check the bounds and the scale of the actions"
+        yield Concern(
+            f"{share:.0%} of the action values lie at their bounds: check the bounds and the scale of the actions",
+            "state the actuator's true bounds with --action-low and --action-high",
+        )
 
 
-def _rows(dataset: Dataset) -> Iterator[str]:
+def _rows(dataset: Dataset) -> Iterator[Concern]:
     constant = np.flatnonzero(dataset.observations.min(axis=0) == dataset.observations.max(axis=0))
     if len(constant):
-        yield f"observations that never change: {', '.join(dataset.observation_names[index] for index in constant)}"
+        yield Concern(
+            f"observations that never change: {', '.join(dataset.observation_names[index] for index in constant)}",
+            "leave them out, or check that the sensor works",
+        )
     for index in _poorly_resolved(dataset):
         values = dataset.observations[:, index]
-        yield (
+        yield Concern(
             f"observation {dataset.observation_names[index]} lies between {values.min():.8g} and {values.max():.8g}: of "
-            "such numbers float32 keeps about seven digits, so small changes are lost; subtract an offset before logging"
+            "such numbers float32 keeps about seven digits, so small changes are lost; subtract an offset before logging",
+            "subtract a constant, such as the start time, from the column",
         )
     duplicates = _duplicate_share(dataset)
     if duplicates > DUPLICATES:
-        yield f"{duplicates:.1%} of the rows repeat an earlier row exactly: part of the log may have been added twice"
+        yield Concern(
+            f"{duplicates:.1%} of the rows repeat an earlier row exactly: part of the log may have been added twice",
+            "look for a file that was read twice, and remove the copies",
+        )
 
 
 def _poorly_resolved(dataset: Dataset) -> list[int]:

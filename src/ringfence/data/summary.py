@@ -109,6 +109,7 @@ class Summary:
     limit: LimitSummary | None
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
+    advice: tuple[str, ...]  # what to do about each warning
     metadata: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
@@ -126,6 +127,7 @@ def summarise(dataset: Dataset, discount: float = 0.99, limit: Limit | None = No
     table = episode_table(dataset, discount)
     everything = EpisodeSummary.of("all", table, np.ones(len(table), np.bool_))
     assert everything is not None  # a dataset has at least one row, hence one episode
+    found = list(concerns(dataset, table, discount, limit))
     return Summary(
         name=dataset.name,
         fingerprint=dataset.fingerprint,
@@ -147,7 +149,8 @@ def summarise(dataset: Dataset, discount: float = 0.99, limit: Limit | None = No
         sources=_by_source(dataset, table),
         limit=None if limit is None else _against(limit, dataset, table),
         notes=dataset.notes,
-        warnings=tuple(concerns(dataset, table, discount, limit)),
+        warnings=tuple(concern.what for concern in found),
+        advice=tuple(concern.to_do for concern in found),
         metadata=dict(dataset.metadata),
     )
 

@@ -1,0 +1,44 @@
+"""The verb that makes a page for the browser: `ringfence report`."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ringfence.cli.options import add_log_options, add_verb, limit_of, reading_options
+
+
+def add_report(verbs: Any) -> None:
+    parser = add_verb(
+        verbs,
+        "report",
+        report,
+        "make a page for the browser of a log, a run, several runs, a sweep or a guard's log\n"
+        "examples:\n"
+        "  ringfence report my_logs.parquet --limit 30 --out my_logs.html\n"
+        "  ringfence report runs/my_run\n"
+        "  ringfence report runs/my_run runs/other_run --out compared.html\n"
+        "  ringfence report sweeps/grid\n"
+        "  ringfence report guard.jsonl --log my_logs.parquet\n\n"
+        "The page is one file that needs no network. That of a run or a sweep goes into its directory, others into "
+        "report.html, unless --out names another file.",
+    )
+    parser.add_argument("paths", nargs="+", metavar="LOG|RUN|SWEEP", help="what the page is about")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write the page")
+    parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
+    parser.add_argument(
+        "--log", metavar="LOG", help="the log that a run or a guard's policy was trained on, if it has moved"
+    )
+    add_log_options(parser)
+
+
+def report(options: argparse.Namespace) -> None:
+    from ringfence import api
+    from ringfence.reports.html.report import Asked, report
+
+    asked = Asked(
+        load=lambda source: api.load(source, **reading_options(options)),
+        limit_of=lambda log: limit_of(options, log, options.discount),
+        discount=options.discount,
+        log=options.log,
+    )
+    print(f"page: {report(options.paths, asked, options.out, overwrite=options.overwrite)}")

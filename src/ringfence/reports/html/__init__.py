@@ -1,0 +1,1 @@
+"""Pages for the browser: numbers (`*_numbers.py`), what is shown of them (`*_page.py`), and one HTML file (`render.py`)."""

@@ -1,0 +1,70 @@
+"""From what a user names (a log, a run, several runs, a sweep, a guard's log) to its page."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ringfence.errors import InvalidSetting, WouldOverwrite
+from ringfence.reports.html.parts import Page
+from ringfence.reports.html.render import require_bokeh, write_page
+
+NAME = "report.html"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line gives besides the paths. `load` reads a log with the options about its columns."""
+
+    load: Callable[[str], Any]
+    limit_of: Callable[[Any], Any]
+    discount: float = 0.99
+    log: str | None = None  # the log of a run or of a guard's policy, where it is now
+
+
+def kind_of(path: str) -> str:
+    """ "run", "sweep", "guard" or "log": by what lies there. What is no file may be the name of a built-in log."""
+    place = Path(path)
+    if (place / "config.json").is_file():
+        return "run"
+    if sweep_folder(place) is not None:
+        return "sweep"
+    if place.is_dir():
+        raise InvalidSetting(
+            f"{path} is a directory without config.json (a run) or experiment.json (the results of a sweep); name a log "
+            "file, a run's directory, the results of a sweep, or a guard's log"
+        )
+    return "guard" if place.suffix == ".jsonl" else "log"
+
+
+def sweep_folder(place: Path) -> Path | None:
+    """The results of an experiment: this directory, or the only one of its subdirectories that holds some."""
+    if (place / "experiment.json").is_file():
+        return place
+    found = sorted(file.parent for file in place.glob("*/experiment.json")) if place.is_dir() else []
+    return found[0] if len(found) == 1 else None
+
+
+def report(paths: Sequence[str], asked: Asked, out: Path | None = None, *, overwrite: bool = False) -> Path:
+    """Write the page of what was named and return its file. The page of a run or a sweep goes into its directory, where an
+    earlier one is replaced; any other file that exists stays unless `overwrite` is given."""
+    require_bokeh()
+    kinds = {kind_of(path) for path in paths}
+    if len(paths) > 1 and kinds != {"run"}:
+        raise InvalidSetting(
+            f"only runs are compared on one page, not {' and '.join(sorted(kinds))}s; make one page of each"
+        )
+    (kind,) = kinds
+    home = Path(paths[0]) if kind == "run" else sweep_folder(Path(paths[0])) if kind == "sweep" else None
+    ours = home is not None and len(paths) == 1 and out is None
+    target = home / NAME if ours and home is not None else out or Path(NAME)
+    if target.exists() and not (overwrite or ours):
+        raise WouldOverwrite(f"{target} exists; choose another --out or pass --overwrite")
+    return write_page(page_of(kind, paths, asked), target)
+
+
+def page_of(kind: str, paths: Sequence[str], asked: Asked) -> Page:
+    from ringfence.reports.html.log_page import log_page
+
+    log = asked.load(paths[0])
+    return log_page(log, asked.discount, asked.limit_of(log))

@@ -1,0 +1,172 @@
+"""Pages in a real Chromium: figures are drawn, the limit is dragged, tables are sorted, nothing of a log runs."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ringfence.limits import Limit
+from ringfence.reports.html.log_page import limit_words, log_page
+from ringfence.reports.html.render import write_page
+from tests import browser as chromium
+from tests.browser import complaints, look, visit
+from tests.logs import narrow_log
+from tests.reports.pages import HOSTILE_NAMES, content
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if chromium.installed() is None:
+        pytest.skip(chromium.NOT_RUN)
+    driver = chromium.start()
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("pages")
+
+
+@pytest.fixture(scope="module")
+def log_file(folder):
+    """The page of a log whose names would do harm if they were more than text."""
+    log = narrow_log(rows=600, with_source=True)
+    log = replace(log, observation_names=HOSTILE_NAMES, source_names=HOSTILE_NAMES[:2], name=HOSTILE_NAMES[0])
+    return write_page(log_page(log, 0.99, Limit(9.0, 0.99, 50.0)), folder / "log.html")
+
+
+def drawn(browser):
+    """How many figures are on the page, and how many of their canvases have ink on them."""
+    return browser.execute_script("""
+        const canvases = (root) => [...root.querySelectorAll("*")].flatMap((e) => e.tagName === "CANVAS" ? [e]
+            : e.shadowRoot ? canvases(e.shadowRoot) : []);
+        const figures = [...document.querySelectorAll(".plot")];
+        const inked = (f) => canvases(f).some((c) => c.width && c.getContext("2d")
+            .getImageData(0, 0, c.width, c.height).data.some((v, i) => i % 4 === 3 && v > 0));
+        return [figures.length, figures.filter(inked).length];
+    """)
+
+
+def axis_colours(browser):
+    return set(
+        browser.execute_script("""
+        return Bokeh.documents.flatMap((d) => [...d._all_models.values()])
+            .filter((m) => "axis_label_text_color" in m.attributes).map((m) => m.axis_label_text_color);
+    """)
+    )
+
+
+def limit_in_pixels(browser):
+    """Where on the screen the limit's line is, and how many pixels a unit of cost is."""
+    return browser.execute_script("""
+        const view = Bokeh.index.roots[0], frame = view.frame, scale = frame.x_scale;
+        const box = view.el.getBoundingClientRect(), span = view.model.center.find((m) => m.name === "limit");
+        const x = (value) => box.left + frame.bbox.left + scale.compute(value) - scale.compute(view.model.x_range.start);
+        return [x(span.location), box.top + frame.bbox.top + frame.bbox.height / 2, x(span.location + 1) - x(span.location)];
+    """)
+
+
+def test_a_log_is_drawn_without_a_complaint_and_nothing_of_it_runs(browser, log_file):
+    look(browser)
+    visit(browser, log_file)
+    assert complaints(browser) == []
+    figures, inked = drawn(browser)
+    assert figures == inked == 9  # episodes, seven columns, the map
+    assert browser.title == HOSTILE_NAMES[0]
+    assert browser.execute_script("return document.querySelectorAll('script').length") == 4  # and the unpacked library
+    text = browser.execute_script("return document.body.innerText")
+    assert all(name in text for name in HOSTILE_NAMES)
+    assert browser.execute_script("return performance.getEntriesByType('resource').map((r) => r.name)") == []
+
+
+def test_dragging_the_limit_counts_the_episodes_inside(browser, log_file):
+    from selenium.webdriver import ActionChains
+
+    look(browser)
+    visit(browser, log_file)
+    browser.execute_script("document.getElementById('figure-0').scrollIntoView({block: 'center'})")
+    x, y, unit = limit_in_pixels(browser)
+    drag = ActionChains(browser, duration=50)
+    drag.w3c_actions.pointer_action.move_to_location(round(x), round(y)).pointer_down()
+    drag.w3c_actions.pointer_action.move_to_location(round(x - unit), round(y)).move_to_location(
+        round(x - 3 * unit), round(y)
+    )
+    drag.w3c_actions.pointer_action.pointer_up()
+    drag.perform()
+    moved = browser.execute_script("return Bokeh.index.roots[0].model.center.find((m) => m.name === 'limit').location")
+    assert moved == pytest.approx(6.0, abs=0.2)
+    episodes = content(log_file)["episodes"]
+    said = browser.execute_script("return document.getElementById('limit-words').textContent")
+    expected = limit_words(np.array(episodes["costs"]), np.array(episodes["returns"]), Limit(moved, 0.99, 50.0))
+    assert said == expected
+    shown = browser.execute_script(
+        "return [document.getElementById('limit-slider').value, document.getElementById('limit-number').value]"
+    )
+    assert [float(value) for value in shown] == [pytest.approx(moved, rel=1e-4)] * 2
+    assert complaints(browser) == []
+
+
+def test_the_slider_moves_the_limit_in_the_figure(browser, log_file):
+    visit(browser, log_file)
+    browser.execute_script(
+        "const s = document.getElementById('limit-slider'); s.value = 1; s.dispatchEvent(new Event('input'));"
+    )
+    assert (
+        browser.execute_script("return Bokeh.index.roots[0].model.center.find((m) => m.name === 'limit').location") == 1
+    )
+    assert "0 of 12 episodes (0 %)" in browser.execute_script(
+        "return document.getElementById('limit-words').textContent"
+    )
+
+
+def test_on_a_phone_nothing_is_wider_than_the_screen_and_in_the_dark_figures_are_light(browser, log_file):
+    look(browser, width=390, dark=True)
+    visit(browser, log_file)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(18, 22, 29)"
+    assert axis_colours(browser) == {"#c9d1dc"}
+    assert drawn(browser) == [9, 9]
+    look(browser)
+    visit(browser, log_file)
+    assert axis_colours(browser) == {"#333c4a"}
+
+
+# Without a browser
+
+
+def test_without_a_browser_the_end_of_the_tests_says_so(tmp_path):
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    else:
+        environment = dict(os.environ)
+    environment |= {"PATH": str(tmp_path), "CHROMIUM": "", "CHROMEDRIVER": ""}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__, "-k", "slider"]
+    ran = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout
+    assert "PAGES WERE NOT TESTED IN A BROWSER" in ran.stdout
+    assert "1 tests did not run: no Chromium" in ran.stdout
+
+
+@pytest.mark.parametrize(("user", "works"), [("0", True), ("0", False), ("1000", True)])
+def test_make_installs_chromium_where_it_may_and_never_fails(tmp_path, user, works):
+    for name, body in {
+        "id": f"echo {user}",
+        "apt-get": f'echo "$@" >> {tmp_path}/asked; exit {0 if works else 1}',
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    for name in ("sh", "make", "timeout"):
+        found = next(Path(folder, name) for folder in ("/bin", "/usr/bin") if Path(folder, name).exists())
+        (tmp_path / name).symlink_to(found)
+    ran = subprocess.run(["make", "browser"], env={"PATH": str(tmp_path)}, cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 0
+    asked = (tmp_path / "asked").read_text() if (tmp_path / "asked").exists() else ""
+    assert ("install -qq --yes --no-install-recommends chromium chromium-driver" in asked) == (user == "0" and works)
+    assert ("pages will not be tested" in ran.stdout) == (user != "0" or not works)
