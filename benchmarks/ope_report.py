@@ -1,15 +1,16 @@
-"""Tables and pictures of what `benchmarks.ope` measured: cover, sharpness, order, danger, choice, time."""
+"""Tables and pictures of what `benchmarks.ope` measured: cover, sharpness, order, danger, choice, tails, time."""
 
 import json
 
 import numpy as np
 from matplotlib.figure import Figure
-from scipy.stats import spearmanr
+from scipy.stats import norm, spearmanr
 
+from benchmarks.ope_policies import TRAINED
 from ringfence.files import write_json
 
-TRAINED = ("bc", "bc-safe", "cpq")
 CHOICES, AMONG = 200, 8
+LEVELS = np.array([0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975, 0.99])
 
 
 def report(out):
@@ -23,10 +24,17 @@ def report(out):
     tasks = sorted({row["task"] for row in rows})
     table = {task: summary([row for row in rows if row["task"] == task]) for task in tasks}
     table["all"] = summary(rows)
-    write_json(out / "summary.json", table)
-    (out / "summary.md").write_text(markdown(table))
-    picture(rows, tasks, out / "cost.png")
-    print(markdown(table))
+    kinds = {kind: summary([row for row in rows if row["kind"] == kind]) for kind in sorted({r["kind"] for r in rows})}
+    trained = [row for row in rows if row["kind"] in TRAINED]
+    if trained:
+        kinds["all trained"] = summary(trained)
+    write_json(out / "summary.json", {"by task": table, "by kind": kinds})
+    text = f"# By task\n\n{markdown(table)}\n# By kind of policy\n\n{markdown(kinds)}\n# Not covered\n\n{misses(rows)}"
+    (out / "summary.md").write_text(text)
+    picture(rows, tasks, out / "cost.png", "cost", "upper")
+    picture(rows, tasks, out / "return.png", "return", "lower")
+    calibration_picture(rows, tasks, out / "calibration.png")
+    print(text)
 
 
 def summary(rows):
@@ -39,20 +47,17 @@ def summary(rows):
         row["cost_upper"] / row["true_cost"] - 1 for row in judged if row["true_cost"] > 0.05 * row["largest_source"]
     ]
     breaking = [row for row in rows if row["true_cost"] > row["limit"]]
-    same_problem = {}
+    groups = {}
     for row in judged:
-        same_problem.setdefault(row["policy"].split(",")[0] if row["task"] == "tabular" else row["task"], []).append(
-            row
-        )
+        groups.setdefault(problem_of(row), []).append(row)
     ranks = {
         signal: [
             float(spearmanr([r[signal] for r in group], [r[f"true_{signal}"] for r in group]).statistic)
-            for group in same_problem.values()
+            for group in groups.values()
             if len(group) > 4
         ]
         for signal in ("return", "cost")
     }
-    chosen = choices(same_problem.values())
     return {
         "policies": len(rows),
         "unjudgeable": len(rows) - len(judged),
@@ -60,17 +65,35 @@ def summary(rows):
         "trained unjudgeable": sum(not row["judgeable"] for row in learned),
         "cover": mean(strict),
         "cover, within the truth's own error": mean(cover),
+        "cover by the lower bound of return": mean([row["return_lower"] <= row["true_return"] for row in judged]),
         "bound above the truth, median": median(sharp),
         "error of the cost, median": median(
             [abs(row["cost"] - row["true_cost"]) / size for row, size in zip(judged, sizes, strict=True)]
+        ),
+        "error of the cost, median with sign": median(
+            [(row["cost"] - row["true_cost"]) / size for row, size in zip(judged, sizes, strict=True)]
         ),
         "rank correlation of return": mean(ranks["return"]),
         "rank correlation of cost": mean(ranks["cost"]),
         "break the limit": len(breaking),
         "of these blessed": sum(row["verdict"] == "inside" for row in breaking),
-        "choices": chosen,
-        "seconds, median": median([row["seconds"] for row in rows]),
+        "choices": choices(groups.values()),
+        "share over the limit, mean error": mean(
+            [abs(row["share_over"] - row["true_share_over"]) for row in judged if "true_share_over" in row]
+        ),
+        "worst tenth, median error": median(
+            [
+                abs(row["worst_tenth"] / row["true_worst_tenth"] - 1)
+                for row in judged
+                if row.get("true_worst_tenth", 0) > 0.05 * row["largest_source"]
+            ]
+        ),
+        "processor seconds, median": median([row["seconds"] for row in rows]),
     }
+
+
+def problem_of(row):
+    return row["policy"].split(",")[0] if row["task"] == "tabular" else row["task"]
 
 
 def choices(groups):
@@ -119,29 +142,59 @@ def markdown(table):
 
     names = list(table)
     lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for measure in table["all"]:
+    for measure in next(iter(table.values())):
         lines.append(f"| {measure} | " + " | ".join(cell(table[name][measure]) for name in names) + " |")
     return "\n".join(lines) + "\n"
 
 
-def picture(rows, tasks, path):
-    """Estimate and upper bound against the true cost."""
+def misses(rows):
+    """Every judged policy whose true cost lies above its bound."""
+    lines = ["| task | policy | estimate | bound | truth | verdict |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        if row["judgeable"] and row["cost_upper"] < row["true_cost"]:
+            numbers = " | ".join(f"{row[name]:.2f}" for name in ("cost", "cost_upper", "true_cost"))
+            lines.append(f"| {row['task']} | {row['policy']} | {numbers} | {row['verdict']} |")
+    return "\n".join(lines) + "\n"
+
+
+def picture(rows, tasks, path, signal, bound):
+    """Estimate and bound against the truth."""
     figure = Figure(figsize=(3.2 * len(tasks), 3.2), dpi=120, layout="constrained")
     for axes, task in zip(np.atleast_1d(figure.subplots(1, len(tasks))), tasks, strict=True):
         mine = [row for row in rows if row["task"] == task]
         for judgeable, colour in ((True, "#2e86ab"), (False, "#bbbbbb")):
             some = [row for row in mine if row["judgeable"] == judgeable]
-            true = np.array([row["true_cost"] for row in some])
-            value = np.array([row["cost"] for row in some])
-            upper = np.array([row["cost_upper"] for row in some])
+            true, value, limit = (
+                np.array([row[name] for row in some]) for name in (f"true_{signal}", signal, f"{signal}_{bound}")
+            )
             if len(some):
-                axes.vlines(true, value, upper, color=colour, linewidth=1)
+                axes.vlines(true, value, limit, color=colour, linewidth=1)
                 axes.scatter(true, value, s=12, color=colour, label="judged" if judgeable else "the log cannot tell")
-        most = max(row["true_cost"] for row in mine) * 1.1
-        axes.plot([0, most], [0, most], color="black", linewidth=0.8)
+        least, most = (function(row[f"true_{signal}"] for row in mine) for function in (min, max))
+        room = 0.15 * (most - least)
+        axes.plot([least - room, most + room], [least - room, most + room], color="black", linewidth=0.8)
         axes.set(
-            title=task, xlabel="true discounted cost", ylabel="estimate, up to its 95 % bound", ylim=(0, 1.5 * most)
-        )
+            title=task, xlabel=f"true discounted {signal}", ylabel=f"estimate, to its 95 % {bound} bound",
+            ylim=(least - 3 * room, most + 3 * room),
+        )  # fmt: skip
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=7)
+    figure.savefig(path)
+
+
+def calibration_picture(rows, tasks, path):
+    """The share of policies whose true cost lies under the bound, for bounds at several confidences."""
+    figure = Figure(figsize=(4, 3.6), dpi=120, layout="constrained")
+    axes = figure.subplots()
+    axes.plot([0.5, 1], [0.5, 1], color="black", linewidth=0.8)
+    for task in tasks:
+        judged = [row for row in rows if row["task"] == task and row["judgeable"]]
+        spread = np.array([np.hypot(row["sampling"], row["calibration"]) for row in judged])
+        value, true = (np.array([row[name] for row in judged]) for name in ("cost", "true_cost"))
+        covered = [(value + norm.ppf(level) * spread >= true).mean() for level in LEVELS] if judged else []
+        if judged:
+            axes.plot(LEVELS, covered, marker="o", markersize=3, label=f"{task} ({len(judged)})")
+    axes.set(xlabel="confidence asked for", ylabel="share of policies truly under the bound", ylim=(0.3, 1.02))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=7)
     figure.savefig(path)

@@ -6,7 +6,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ringfence.evaluation.ope.choose import Choice
-from ringfence.evaluation.ope.judge import TAIL, Judgement
+from ringfence.evaluation.ope.judge import Judgement
+from ringfence.evaluation.ope.tail import WORST
 
 
 def print_judgements(judgements: Sequence[Judgement], console: Console) -> None:
@@ -58,12 +59,22 @@ def details(judgement: Judgement) -> list[str]:
         f"checked on the log's own behaviours: {checks}",
         f"uncertainty of the cost: {judgement.sampling_spread:.2g} from the sample of episodes, "
         f"{judgement.calibration_spread:.2g} from that check (standard deviations)",
-        f"the worst {TAIL:.0%} of episodes and the share over the limit assume that costs scatter as they do in the log",
+        tail_line(judgement),
         f"second opinion: {judgement.second_opinion}",
     ]
     if judgement.advice:
         lines.append(f"what would help: {judgement.advice}")
     return lines
+
+
+def tail_line(judgement: Judgement) -> str:
+    line = f"the worst {WORST:.0%} of episodes cost {judgement.worst_tenth:.4g}, at most {judgement.worst_tenth_at_most:.4g}"
+    if judgement.share_over_limit is not None:
+        line += (
+            f"; {judgement.share_over_limit:.0%} of episodes are over the limit, at most "
+            f"{judgement.share_over_limit_at_most:.0%}"
+        )
+    return f"{line}, if costs scatter as they do in the log"
 
 
 def print_choice(choice: Choice, console: Console) -> None:

@@ -9,7 +9,7 @@ from ringfence.behaviour.controllers import pi_controller
 from ringfence.behaviour.shipped import shipped_policy
 from ringfence.errors import InvalidSetting
 from ringfence.evaluation import evaluate
-from ringfence.evaluation.ope.calibration import Calibration, SourceCheck, whole_episodes
+from ringfence.evaluation.ope.calibration import Calibration, SourceCheck, behaved, whole_episodes
 from ringfence.evaluation.ope.choose import choose
 from ringfence.evaluation.ope.clone import clone_of, sources_of
 from ringfence.evaluation.ope.features import RandomFeatures, Scaling
@@ -44,6 +44,9 @@ def test_a_controller_between_the_two_is_estimated_within_its_bounds(judge):
     assert judged.cost.lower < truth.discounted_costs.mean() < judged.cost.upper
     assert judged.cost.value == pytest.approx(truth.discounted_costs.mean(), rel=0.15)
     assert judged.returned.value == pytest.approx(truth.discounted_returns.mean(), rel=0.05)
+    assert judged.worst_tenth == pytest.approx(np.sort(truth.discounted_costs)[-6:].mean(), rel=0.15)
+    assert judged.worst_tenth < judged.worst_tenth_at_most
+    assert judged.share_over_limit <= judged.share_over_limit_at_most
 
 
 def test_of_actions_unlike_any_logged_one_the_log_cannot_tell(judge):
@@ -103,6 +106,22 @@ def test_the_measured_error_is_relative_to_the_values_and_without_the_noise_of_t
     # 10 is less than half of 100: its error of 1 counts as 1 / 50, which is below the least error.
     assert calibration.error("return") == pytest.approx(0.03)
     assert calibration.spread("cost", -30.0) == pytest.approx(calibration.error("cost") * 30)
+
+
+def test_a_source_is_checked_by_its_own_logged_actions_and_elsewhere_by_those_of_its_clone():
+    log = narrow_log(rows=200, episode_length=50, with_source=True)
+    codes = np.asarray(log.source)[log.episode_starts]
+    assert len(set(codes)) == 2
+    rows = np.asarray(log.source) == codes[0]
+    following, first = behaved(log, rows, lambda o, rng: np.full((len(o), 2), 0.5), np.random.default_rng(0))
+    for episode, source in zip(log.episode_slices, codes, strict=True):
+        own = source == codes[0]
+        start, inner = episode.start, slice(episode.start, episode.stop - 1)
+        expected = log.actions[start + 1 : episode.stop] if own else np.full((49, 2), 0.5)
+        np.testing.assert_array_equal(following[inner], expected.astype(np.float32))
+        assert (following[episode.stop - 1] == 0.5).all()  # nothing is logged after the last step
+    np.testing.assert_array_equal(first[codes == codes[0]], log.actions[log.episode_starts[codes == codes[0]]])
+    assert (first[codes != codes[0]] == 0.5).all()
 
 
 def test_reference_episodes_that_were_cut_off_early_do_not_count():

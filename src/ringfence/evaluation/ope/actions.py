@@ -15,7 +15,7 @@ CHUNK = 20_000
 def actions_of(controller: Controller, observations: Rows, low: Rows, high: Rows) -> Rows:
     """The deterministic actions, cut off at the bounds. A `Policy` runs in JAX: in NumPy a row's action is the same in any
     batch bit for bit, which takes a product per row."""
-    act = _batched(controller) if isinstance(controller, Policy) else controller
+    act = batched(controller) if isinstance(controller, Policy) else controller
     parts = [np.asarray(act(observations[i : i + CHUNK]), np.float32) for i in range(0, len(observations), CHUNK)]
     actions = np.concatenate(parts)
     wanted = (len(observations), len(low))
@@ -26,7 +26,8 @@ def actions_of(controller: Controller, observations: Rows, low: Rows, high: Rows
     return np.clip(actions, low, high)
 
 
-def _batched(policy: Policy) -> Any:
+def batched(policy: Policy) -> Any:
+    """A function from observations to deterministic actions, compiled: for many rows at once."""
     import jax
     import jax.numpy as jnp
 

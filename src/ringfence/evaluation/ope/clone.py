@@ -9,7 +9,7 @@ from scipy import linalg
 from ringfence.data.dataset import Dataset
 from ringfence.evaluation.ope.features import RandomFeatures, Rows
 
-STATE_FEATURES = 256
+STATE_FEATURES = 600
 ROWS_PER_FEATURE = 20  # at least
 RESIDUALS = 20_000  # rows whose residuals are kept as noise
 

@@ -42,6 +42,7 @@ class Values:
     cost_spread: float  # standard deviation of an episode's discounted cost
     resampled: Vector  # (resamples, 2): return and cost of each bootstrap sample of episodes
     weights: Vector  # (rows,): the weight of each logged row in the estimates; they sum to the discounted steps
+    critics: Vector  # (features, 2): of return and cost, with the whole horizon to go
     in_range: bool  # whether both values are possible at all, given the least and greatest step of the log
 
     @property
@@ -132,7 +133,8 @@ class FittedQ:
         ones = np.ones(self.groups)
         backup, once, factor = self._solve(ones, cross)
         start = ones @ starts / counts.sum()
-        value, spread, discounted_visits = self._over_horizon(backup, once, start, factor, costly)
+        critics, spread, discounted_visits = self._over_horizon(backup, once, start, factor, costly)
+        value = start @ critics
         weights = self.pairs @ linalg.cho_solve(factor, discounted_visits).astype(np.float32)
         return Values(
             returned=float(value[0]),
@@ -140,8 +142,13 @@ class FittedQ:
             cost_spread=spread,
             resampled=self._bootstrap(cross, starts, counts) if bootstrap else np.zeros((0, 2)),
             weights=np.asarray(weights, np.float64) / len(log),
+            critics=critics,
             in_range=self._possible(value),
         )
+
+    def critics_at(self, observations: Rows, actions: Rows, values: Values) -> Vector:
+        """(rows, 2): what the critics of `values` say of these pairs, return and cost, with the whole horizon to go."""
+        return np.asarray(_in_chunks(self.features, observations, actions) @ values.critics)
 
     def _solve(self, weights: Vector, cross: NDArray[np.float64]) -> tuple[Vector, Vector, tuple[Vector, bool]]:
         """A^-1 B, A^-1 b and the factor of A, with each group of episodes counted `weights` times."""
@@ -155,7 +162,7 @@ class FittedQ:
     def _over_horizon(
         self, backup: Vector, once: Vector, start: Vector, factor: tuple[Vector, bool], costly: Vector
     ) -> tuple[Vector, float, Vector]:
-        """Values from the start, the spread of an episode's cost, and the discounted visits of features.
+        """Critics, the spread of an episode's cost, and the discounted visits of features.
 
         Second moments: E[(c + discount C')^2] = E[c^2] + 2 discount E[c C'] + discount^2 E[C'^2].
         """
@@ -168,7 +175,7 @@ class FittedQ:
             visits += visit
             visit = self.discount * (backup.T @ visit)
         mean = start @ values
-        return mean, float(np.sqrt(max(start @ second - mean[1] ** 2, 0.0))), visits
+        return values, float(np.sqrt(max(start @ second - mean[1] ** 2, 0.0))), visits
 
     def _bootstrap(self, cross: NDArray[np.float64], starts: Vector, counts: Vector) -> Vector:
         """Return and cost, refitted on bootstrap samples of (groups of) episodes."""

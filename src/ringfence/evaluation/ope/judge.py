@@ -15,6 +15,7 @@ from ringfence.evaluation.ope.features import COUNT, RandomFeatures
 from ringfence.evaluation.ope.fqe import FittedQ, Values
 from ringfence.evaluation.ope.opinion import SecondOpinion, second_opinion
 from ringfence.evaluation.ope.support import Coverage, Support
+from ringfence.evaluation.ope.tail import tail_of
 
 MOST_FOREIGN = 0.2  # share of foreign actions on the policy's path above which the log cannot tell
 LEAST_EPISODES = 0.5  # effective episodes below which it cannot
@@ -22,7 +23,6 @@ MOST_ERROR = 0.5  # relative error on the log's own behaviours above which it ca
 ROWS_PER_FEATURE = 20  # at least
 MOST_ROWS = 300_000  # judged from at most so many rows (whole episodes, drawn by seed)
 REFERENCE_SHARE = 0.25  # of a log without reference episodes of its own
-TAIL = 0.1  # CVaR is the mean cost of the worst tenth of episodes
 
 Sentence = Literal["inside", "outside", "cannot tell"]
 SENTENCES: dict[Sentence, str] = {
@@ -54,7 +54,9 @@ class Judgement:
     horizon: int
     rows: int
     share_over_limit: float | None  # of episodes
+    share_over_limit_at_most: float | None  # the same if the expected cost is at its upper bound
     worst_tenth: float  # mean cost of the worst tenth of episodes (CVaR)
+    worst_tenth_at_most: float
     support: Support
     sources: tuple[SourceCheck, ...]
     second_opinion: SecondOpinion
@@ -130,7 +132,7 @@ class Judge:
         cost, sampling, calibrated = self._estimate("cost", values, confidence)
         why_not = self._cannot_judge(values, support)
         verdict, reason, advice = decide(cost, limit, confidence, why_not)
-        tail = np.maximum(cost.value + values.cost_spread * self.calibration.shape, 0.0)
+        tail = tail_of(cost.value, cost.upper, values.cost_spread, self.calibration.shape, limit)
         return Judgement(
             name=name or str(getattr(policy, "__name__", type(policy).__name__)),
             returned=returned,
@@ -140,11 +142,13 @@ class Judge:
             discount=self.discount,
             horizon=self.horizon,
             rows=len(log),
-            share_over_limit=None if limit is None else float(np.mean(tail > limit)),
-            worst_tenth=float(np.mean(tail[tail >= np.quantile(tail, 1 - TAIL)])),
+            share_over_limit=tail.share_over_limit,
+            share_over_limit_at_most=tail.share_at_most,
+            worst_tenth=tail.worst_tenth,
+            worst_tenth_at_most=tail.worst_tenth_at_most,
             support=support,
             sources=self.calibration.checks,
-            second_opinion=second_opinion(log, self.calibration.clones, next_actions, start_actions, self.fitted),
+            second_opinion=second_opinion(self.fitted, self.calibration.clones, next_actions, start_actions, values),
             sampling_spread=sampling,
             calibration_spread=calibrated,
             judgeable=not why_not,
