@@ -13,7 +13,7 @@ import pytest
 
 from ringfence.data import Dataset, load_file, parquetfiles, save, sizes, thrift
 from ringfence.data.parquetfooter import read_footer, require_stored_schema
-from ringfence.errors import DataError, UnequalLengths, UnreadableFile, WrongShape
+from ringfence.errors import DataError, NonFiniteValue, UnequalLengths, UnreadableFile, WrongShape
 from tests.data.example_logs import DSRL_KEYS, columns, full_dataset, table_columns, without, write_foreign
 
 
@@ -154,6 +154,12 @@ def test_the_footer_is_understood_as_pyarrow_understands_it(tmp_path):
             assert (chunk[5], chunk[7], chunk[9]) == sizes_and_places
         cost = expected.row_group(group).column(expected.schema.names.index("cost")).statistics
         assert footer.stated_range(group, "cost") == (cost.min, cost.max)
+
+
+def test_a_column_of_lists_is_refused_for_its_type_and_not_as_damage(tmp_path):
+    table = pa.table({name: pa.array(values) for name, values in table_columns(columns()).items()})
+    pq.write_table(table.append_column("episode", pa.array([[row] for row in range(40)])), tmp_path / "log.parquet")
+    assert "'episode' holds values of type list" in refusal(tmp_path / "log.parquet", WrongShape)
 
 
 def test_a_type_that_the_stored_schema_does_not_have_is_refused(tmp_path):
@@ -370,6 +376,24 @@ def test_ids_are_compared_as_they_were_written(tmp_path, suffix):
     dataset = load_file(write_foreign(log | {"episode": stamps, "source": stamps}, tmp_path / f"log{suffix}"))
     assert len(dataset.episode_starts) == 4
     assert [float(name) for name in dataset.source_names] == np.unique(stamps).tolist()
+
+
+@pytest.mark.parametrize("column", ["episode", "source"])
+@pytest.mark.parametrize("suffix", [".h5", ".npz", ".parquet", ".csv"])
+def test_nan_is_no_id(tmp_path, suffix, column):
+    """Rows whose id was not recorded would all belong together."""
+    ids = np.arange(40) // 10 + np.where(np.arange(40) // 10 == 2, np.nan, 0.0)
+    with pytest.raises(NonFiniteValue, match=f"'{column}' has no value in row 20"):
+        load_file(write_foreign(columns() | {column: ids}, tmp_path / f"log{suffix}"))
+
+
+def test_ids_given_as_objects_are_numbers_or_text_and_not_both():
+    log = without(columns(), "terminations", "truncations")
+    halves = np.arange(40) // 20
+    for ids in (halves.astype(object), (halves / 2).astype(object), np.where(halves, "a", "b").astype(object)):
+        assert len(Dataset.from_arrays(**log, episode=ids).episode_starts) == 2
+    with pytest.raises(WrongShape, match=r"both text and numbers \(row 0: 1, row 20: '1'\)"):
+        Dataset.from_arrays(**log, episode=np.array([1] * 20 + ["1"] * 20, dtype=object))
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".npz", ".parquet", ".csv"])

@@ -5,11 +5,13 @@ They walk over the data in blocks, so that checking two million rows needs a few
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ringfence.data.names import name_of
 from ringfence.errors import (
     ActionOutOfBounds,
     EmptyData,
@@ -94,13 +96,19 @@ def per_row(column: str, values: ArrayLike, labels: Labels) -> NDArray[Any]:
         array = np.char.decode(array, "utf-8", "replace")
     absent = np.isnan(array) if array.dtype.kind == "f" else np.zeros(array.shape, bool)
     if array.dtype.kind == "O":
-        absent = np.array([not isinstance(value, (str, int, np.integer)) for value in array], bool)
+        absent = np.array([not isinstance(value, (str, Real)) or value != value for value in array], bool)
     missing = _first_row(absent)
     if missing is not None:
         raise NonFiniteValue(f"{column_label(column, labels)} has no value in row {missing}; fill it in")
     if array.dtype.kind == "O":
+        mixed = _first_row(np.array([isinstance(value, str) != isinstance(array[0], str) for value in array], bool))
+        if mixed is not None:
+            raise WrongShape(
+                f"{column_label(column, labels)} holds both text and numbers (row 0: {array[0]!r}, row {mixed}: "
+                f"{array[mixed]!r}); needed: one of them"
+            )
         # As objects: text of one fixed width needs as much room for each as the longest.
-        array = np.array([str(value) for value in array], dtype=object)
+        array = np.array([name_of(value) for value in array], dtype=object)
     return array
 
 

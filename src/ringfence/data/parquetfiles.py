@@ -37,10 +37,11 @@ def _read(path: Path, file: pa.parquet.ParquetFile, footer: Footer, mapping: Col
             log.header, log.checksum = unpack_entry(metadata[ENTRY.encode()])
     if log.checksum is None and (schema.field(0).metadata or {}).get(FIELD_ID) == OUR_FIELD:
         raise UnreadableFile(f"{path} is damaged: ringfence wrote it, but its '{ENTRY}' entry is gone. Restore it")
-    require_stored_schema(footer, schema, [name for names in labels.values() for name in names])
     for column, names in labels.items():
         for name in names:
             _require_type(column, name, schema.field(name).type)
+    require_stored_schema(footer, schema, [name for names in labels.values() for name in names])
+    for column, names in labels.items():
         if column in IDS:
             set_ids(log, column, _read_ids(file, footer, names[0]))
         else:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 from numpy.typing import NDArray
 
 from ringfence.data import names as column_names
@@ -38,6 +39,8 @@ def set_ids(log: RawLog, column: str, values: pa.ChunkedArray) -> None:
     if pa.types.is_integer(values.type):
         log.columns[column] = values.to_numpy()
         return
+    if pa.types.is_floating(values.type):
+        values = pa.compute.if_else(pa.compute.is_nan(values), None, values)  # no value, and no id of its own
     encoded = values.dictionary_encode().unify_dictionaries()
     found = encoded.chunk(0).dictionary.to_pylist() if encoded.num_chunks else []
     codes = pa.chunked_array([chunk.indices for chunk in encoded.chunks], pa.int32()).to_numpy()
