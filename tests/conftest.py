@@ -1,9 +1,12 @@
-"""Every test process has a cache directory of its own, gone when it ends."""
+"""Every test process has a cache directory of its own, gone when it ends; and what several modules share."""
 
 import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+
+import pytest
 
 if "RINGFENCE_CACHE" not in os.environ:
     os.environ["RINGFENCE_CACHE"] = tempfile.mkdtemp(prefix="ringfence-test-cache-")
@@ -21,3 +24,13 @@ def pytest_terminal_summary(terminalreporter):
             f"{len(left_out)} tests did not run: {NOT_RUN}. Install them (Debian: apt-get install chromium "
             "chromium-driver), or name them with CHROMIUM and CHROMEDRIVER."
         )
+
+
+@pytest.fixture(scope="module")
+def quick_compilation() -> Iterator[None]:
+    """For modules whose programs run for milliseconds and compile for seconds."""
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)

@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ringfence.data import Dataset, load_file
-from ringfence.errors import CheckpointError, InvalidSetting
+from ringfence.errors import CheckpointError, InvalidSetting, UnreadableFile
 from ringfence.training import defaults
 
 if TYPE_CHECKING:
+    from ringfence.evaluation import Evaluator
     from ringfence.training import Configuration, Plan, Run, RunDirectory
 
 
@@ -87,24 +90,26 @@ def train(
     log = dataset if isinstance(dataset, Dataset) else load(dataset)
     plan = Plan(
         method,
-        tuple(Member(int(seed), float(limit)) for limit in chosen for seed in seeds),
+        tuple(Member(_plain(seed), float(limit)) for limit in chosen for seed in seeds),
         steps,
         log_every=log_every,
         evaluate_every=evaluate_every,
         checkpoint_every=checkpoint_every,
     )
-    plan.learns_from(set_aside(log, holdout)[0])  # refuses a log without a part it can use before anything is written
+    parts = set_aside(log, holdout)
+    plan.learns_from(parts[0])  # refuses a log without a part it can use before anything is written
     if origin is None and not isinstance(dataset, Dataset):
         origin = {"source": os.fspath(dataset)}
     extras: dict[str, Any] = {"task": task, "cost": cost, "episodes": episodes, "tensorboard": tensorboard}
-    extras |= {"holdout": holdout} if holdout else {}
+    extras |= {"holdout": holdout, "learned_from": parts[0].fingerprint} if holdout else {}
     configuration = plan.configuration(log, origin, extras)
+    evaluator = _evaluator(configuration, log)
     if out is None:
-        return _run(log, plan, configuration, None, resume=False, progress=progress)
+        return _run(parts, plan, configuration, None, evaluator, resume=False, progress=progress)
     directory = RunDirectory(os.fspath(out))
     with directory.locked():
         directory.create(configuration)
-        return _run(log, plan, configuration, directory, resume=False, progress=progress)
+        return _run(parts, plan, configuration, directory, evaluator, resume=False, progress=progress)
 
 
 def resume(
@@ -125,6 +130,7 @@ def resume(
     `other_computation` allows it. A task of the user's own ("module:name") must be named again: no file decides what code
     is imported.
     """
+    from ringfence.evaluation.ope.runs import set_aside_by
     from ringfence.training import RunDirectory
     from ringfence.training.resuming import check_computation, check_log, check_own_code, longer, plan_of
 
@@ -138,10 +144,12 @@ def resume(
             plan, configuration = longer(plan, configuration, steps)
         log = dataset if isinstance(dataset, Dataset) else load(dataset) if dataset is not None else log_of_run(path)
         check_log(log, configuration, directory.path)
+        parts = set_aside_by(configuration, log)
+        evaluator = _evaluator(configuration, log)
         configuration = check_computation(configuration, directory.path, other_computation)
         if configuration != directory.configuration():
             directory.write(configuration)
-        return _run(log, plan, configuration, directory, resume=True, progress=progress)
+        return _run(parts, plan, configuration, directory, evaluator, resume=True, progress=progress)
 
 
 def check_request(
@@ -172,37 +180,58 @@ def log_of_run(path: str | os.PathLike[str]) -> Dataset:
     origin = RunDirectory(os.fspath(path)).configuration().log.origin
     if not origin:
         raise CheckpointError(f"{path} was trained on a log in memory; give it again: resume(path, dataset)")
-    return load(origin["source"], **origin.get("options", {}))
+    try:
+        return load(origin["source"], **origin.get("options", {}))
+    except UnreadableFile as error:
+        if Path(origin["source"]).exists():
+            raise
+        raise UnreadableFile(f"{error}; if the log has moved, name it: ringfence train LOG --resume {path}") from None
+
+
+def _evaluator(configuration: "Configuration", log: Dataset) -> "Evaluator | None":
+    """What evaluates the run's policies, if it has a task; an error if the task cannot be made or is another's."""
+    if configuration.task is None:
+        return None
+    from ringfence.evaluation import Evaluator
+
+    episodes = configuration.extras.get("episodes", defaults.EPISODES)
+    evaluator = Evaluator(configuration.task, parallel=min(episodes, 10), cost=configuration.extras.get("cost"))
+    evaluator.require_match(log)
+    return evaluator
+
+
+def _plain(seed: Any) -> Any:
+    """NumPy's whole numbers as Python's; what is none is refused where all members are checked."""
+    return int(seed) if isinstance(seed, np.integer) else seed
 
 
 def _run(
-    log: Dataset,
+    parts: tuple[Dataset, Dataset | None],
     plan: "Plan",
     configuration: "Configuration",
     directory: "RunDirectory | None",
+    evaluator: "Evaluator | None",
     *,
     resume: bool,
     progress: bool,
 ) -> "Run":
-    from ringfence.evaluation.ope.runs import judge_at_the_end, set_aside
+    from ringfence.evaluation.ope.runs import judge_at_the_end
     from ringfence.training import Member, run
     from ringfence.training.compilation import use_compilation_cache
     from ringfence.training.tensorboard import observer
 
     use_compilation_cache()
-    extras = {"task": None, "cost": None, "episodes": defaults.EPISODES, "tensorboard": False, **configuration.extras}
-    learned, judging = set_aside(log, extras.get("holdout", 0.0))
+    learned, judging = parts
+    extras = configuration.extras
     evaluate = None
-    if extras["task"] is not None:
-        from ringfence.evaluation import Evaluator
-
-        evaluator = Evaluator(extras["task"], parallel=min(extras["episodes"], 10), cost=extras["cost"])
+    if evaluator is not None:
 
         def evaluate(policy: Any, member: Member) -> dict[str, float]:
             """By the policy's own limit, which is the member's, and discount."""
-            return evaluator(policy, extras["episodes"], seed=defaults.EVALUATION_SEED).scores()
+            found = evaluator(policy, extras.get("episodes", defaults.EPISODES), seed=defaults.EVALUATION_SEED)
+            return found.scores()
 
-    with observer(directory.path if directory and extras["tensorboard"] else None) as observe:
+    with observer(directory.path if directory and extras.get("tensorboard") else None) as observe:
         result = run(
             learned,
             plan,
@@ -210,7 +239,7 @@ def _run(
             directory=directory,
             configuration=configuration,
             resume=resume,
-            metadata={"task": extras["task"]},
+            metadata={"task": configuration.task},
             progress=progress,
             observe=observe,
         )

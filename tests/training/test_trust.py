@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,12 +17,14 @@ from ringfence import BC, CPQ, Run
 from ringfence.errors import CheckpointError, InvalidSetting, NonFiniteLoss, RunInUse
 from ringfence.training import RunDirectory, computation
 from ringfence.training.checkpoint import load_newest, save_checkpoint, steps_saved
+from ringfence.training.rundir import JUDGEMENT_FILE
 from tests.logs import narrow_log
 
 LOG = narrow_log(rows=600)
 TINY = BC(hidden=(8,), batch_size=16)
 STAGED = CPQ(hidden=(8,), batch_size=16, cvae_steps=20, ood_samples=3)
 SCHEDULE = {"log_every": 10, "evaluate_every": 20, "checkpoint_every": 10, "progress": False}
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def train(out, steps=40, method=TINY, limit=5.0, **options):
@@ -43,6 +46,16 @@ def copy(finished, tmp_path):
 
 
 # A run's identity
+
+
+def test_a_log_whose_sources_changed_would_set_other_episodes_aside_and_is_refused(tmp_path):
+    log = narrow_log(rows=600, with_source=True)
+    ringfence.train(log, TINY, limits=[5.0], steps=10, out=tmp_path / "run", holdout=0.3, **SCHEDULE)
+    other = replace(log, source=None, source_names=())
+    assert other.fingerprint == log.fingerprint
+    with pytest.raises(CheckpointError, match="other sources than when the run began"):
+        ringfence.resume(tmp_path / "run", other, steps=20, progress=False)
+    assert ringfence.resume(tmp_path / "run", log, steps=20, progress=False).finished
 
 
 @pytest.mark.parametrize(
@@ -250,6 +263,17 @@ def test_a_method_that_plans_by_its_steps_cannot_go_on_for_longer(copy, monkeypa
 # What an interrupted run leaves
 
 
+def test_what_was_said_of_another_policy_goes_with_it(copy):
+    for name in (JUDGEMENT_FILE, "result.png"):
+        (copy / name).write_text("of the policy after 40 steps")
+    resume(copy)
+    assert (copy / JUDGEMENT_FILE).exists()
+    resume(copy, steps=50)
+    assert not (copy / JUDGEMENT_FILE).exists()
+    assert not (copy / "result.png").exists()
+    assert json.loads((copy / "verdict.json").read_text())[0]["steps"] == 50
+
+
 def interrupted_at(step, out, method=STAGED):
     directory = RunDirectory(out)
     plan = ringfence.training.Plan(method, (ringfence.training.Member(0, 5.0),), 40, 10, 20, 10)
@@ -289,7 +313,8 @@ def test_a_seed_that_is_none_is_refused(tmp_path, seed):
     from ringfence.training import Member, Plan
 
     with pytest.raises(InvalidSetting, match="seed must be a whole number from 0 to 4294967295"):
-        Plan(TINY, (Member(seed, 5.0),))
+        train(tmp_path / "run", seeds=[seed])
+    assert not (tmp_path / "run").exists()
     Plan(TINY, (Member(2**32 - 1, 5.0),))
 
 

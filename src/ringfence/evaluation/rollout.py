@@ -1,6 +1,5 @@
 """How good and how safe a policy is in its task: return and cost over whole episodes."""
 
-import math
 import os
 from collections.abc import Callable
 from functools import lru_cache
@@ -10,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from ringfence import tasks
+from ringfence.data.dataset import Dataset
 from ringfence.data.episodes import discounted_sum
 from ringfence.deploy import Policy
 from ringfence.errors import InvalidSetting, MissingExtra, WrongShape
 from ringfence.evaluation.episodes import Controller, Episode, run_episodes
 from ringfence.evaluation.result import Evaluation
 from ringfence.tasks.costs import Cost
+from ringfence.values import is_number
 
 TaskLike = str | tasks.Task | Callable[..., Any]
 
@@ -39,6 +40,16 @@ class Evaluator:
     def envs(self, count: int) -> list[Any]:
         self._envs += [self._make() for _ in range(count - len(self._envs))]
         return self._envs[:count]
+
+    def require_match(self, log: Dataset) -> None:
+        """Raise unless the task can be made and a policy learned from this log could act in it."""
+        had = log.observations.shape[1], log.actions.shape[1]
+        offered = _sizes(self.envs(1)[0])
+        if had != offered:
+            raise WrongShape(
+                f"the log has {had[0]} observations and {had[1]} actions, {self.name} has {offered[0]} and {offered[1]}: "
+                "it is another task's"
+            )
 
     def episodes(
         self, policy: Controller, count: int = 10, *, seed: int = 0, deterministic: bool = True
@@ -64,6 +75,9 @@ class Evaluator:
         record: bool = False,
     ) -> Evaluation:
         """Limit and discount default to the policy's own, then to the task's."""
+        for name, given in (("limit", limit), ("discount", discount)):
+            if given is not None and not (is_number(given) and given >= 0):
+                raise InvalidSetting(f"{name} must be a finite number of at least 0, not {given!r}")
         own = policy.metadata if isinstance(policy, Policy) else {}
         limit = first_given(limit, own.get("limit"), self.limit)
         discount = first_given(discount, own.get("discount"), self.discount)
@@ -92,7 +106,7 @@ class Evaluator:
 
 def first_given(*values: Any) -> float | None:
     """The first that is a number."""
-    numbers = (value for value in values if isinstance(value, int | float) and math.isfinite(value))
+    numbers = (value for value in values if is_number(value))
     return next(numbers, None)
 
 
@@ -133,10 +147,14 @@ def evaluate(
     )
 
 
+def _sizes(env: Any) -> tuple[int, int]:
+    return env.observation_space.shape[0], env.action_space.shape[0]
+
+
 def _require_match(policy: Controller, env: Any, task: str) -> None:
     """A policy of another robot should be told apart before the first step, not by a shape error inside it."""
     wanted = getattr(policy, "observation_dim", None), getattr(policy, "action_dim", None)
-    offered = env.observation_space.shape[0], env.action_space.shape[0]
+    offered = _sizes(env)
     if wanted != (None, None) and wanted != offered:
         raise WrongShape(
             f"the policy takes {wanted[0]} observations and gives {wanted[1]} actions, {task} has {offered[0]} and "

@@ -291,9 +291,7 @@ class Session:
         artifacts = [self.artifact(i) for i in range(len(self.plan.members))] if left else []
         self.result.artifacts = artifacts
         if self.directory is not None and artifacts:
-            for member, artifact in zip(self.plan.members, artifacts, strict=True):
-                stem = "policy" if artifact.has_policy else "values"
-                artifact.save(self.directory.policy_path(member, self.plan.members, stem), overwrite=True)
+            self.directory.save(artifacts, self.plan.members)
             self.result.write_verdict()
 
     def _save(self, index: int, done: int) -> None:

@@ -7,6 +7,7 @@ warnings.jsonl      what the run warned of, and when
 checkpoints/        the newest two
 policy*.safetensors one per member
 verdict.json        whether each policy is inside its limit, with the reasons; verdict.txt in words
+judgement.json      what episodes that were set aside say of each policy
 result.png          the picture
 .lock               held by the process that works on the run
 """
@@ -21,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ringfence.deploy import Artifact
 from ringfence.errors import CheckpointError, RunInUse, WouldOverwrite
 from ringfence.files import TEMPORARY, write_json
 from ringfence.training import streams
@@ -33,6 +35,8 @@ except ImportError:  # not a Unix: there is no lock
     fcntl = None  # type: ignore[assignment]
 
 STREAMS = ("metrics", "evaluations", "warnings")
+JUDGEMENT_FILE = "judgement.json"
+ABOUT_POLICIES = ("verdict.json", "verdict.txt", JUDGEMENT_FILE, "result.png")
 LOCK = ".lock"
 CHECKPOINT_FILE = re.compile(r"step-(\d{1,18})\.(json|safetensors)")
 
@@ -126,6 +130,20 @@ class RunDirectory:
     def read(self, stream: str) -> tuple[list[Row], list[str]]:
         """The stream's sound rows, and a sentence for each damaged line."""
         return streams.read(self.path / f"{stream}.jsonl")
+
+    # Its policies
+
+    def save(self, artifacts: Iterable[Artifact], members: Iterable[Member]) -> None:
+        """Write what training left of each member. What was said of other policies in their place goes first."""
+        members = tuple(members)
+        files = {}
+        for member, artifact in zip(members, artifacts, strict=True):
+            files[self.policy_path(member, members, "policy" if artifact.has_policy else "values")] = artifact
+        if any(file.is_file() and file.read_bytes() != artifact.to_bytes() for file, artifact in files.items()):
+            for name in ABOUT_POLICIES:
+                (self.path / name).unlink(missing_ok=True)
+        for file, artifact in files.items():
+            artifact.save(file, overwrite=True)
 
     def policy_path(self, member: Member, members: Iterable[Member], stem: str = "policy") -> Path:
         return self.path / policy_file(member, members, stem)

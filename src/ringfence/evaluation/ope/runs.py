@@ -11,10 +11,10 @@ from ringfence.errors import CheckpointError, EmptyData, InvalidSetting
 from ringfence.evaluation.ope.choose import Choice, choose
 from ringfence.evaluation.ope.judge import Judge, Judgement
 from ringfence.files import write_json
-from ringfence.training import Run
+from ringfence.training import Configuration, Run
+from ringfence.training.rundir import JUDGEMENT_FILE
 
 HOLDOUT_SEED = 0
-JUDGEMENT_FILE = "judgement.json"
 
 
 def set_aside(log: Dataset, share: float) -> tuple[Dataset, Dataset | None]:
@@ -24,11 +24,21 @@ def set_aside(log: Dataset, share: float) -> tuple[Dataset, Dataset | None]:
     return log.hold_out(share, HOLDOUT_SEED)
 
 
+def set_aside_by(configuration: Configuration, log: Dataset) -> tuple[Dataset, Dataset | None]:
+    """The same, as a run did it. The sources, which are no part of a log's fingerprint, have a say in it."""
+    learned, judging = set_aside(log, float(configuration.extras.get("holdout", 0.0)))
+    if configuration.extras.get("learned_from", learned.fingerprint) != learned.fingerprint:
+        raise CheckpointError(
+            f"{log.name} has other sources than when the run began, so that other episodes would be set aside; restore them"
+        )
+    return learned, judging
+
+
 def parts_of(run: Run, log: Dataset) -> tuple[Dataset, Dataset]:
     """The episodes of its log that a run learned from, and those that it set aside."""
     if log.fingerprint != run.configuration.log.fingerprint:
         raise CheckpointError(f"{log.name} is not the log that {run.path} was trained on (its fingerprint differs)")
-    learned, judging = set_aside(log, float(run.configuration.extras.get("holdout", 0.0)))
+    learned, judging = set_aside_by(run.configuration, log)
     if judging is None:
         raise InvalidSetting(
             f"{run.path} set no episodes aside to judge by; train with --holdout 0.2, or give a log it was not trained on"
