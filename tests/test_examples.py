@@ -15,7 +15,9 @@ MODULES = [
     "ringfence.evaluation.rollout",
     "ringfence.tasks.build",
     "ringfence.behaviour.shipped",
+    "ringfence.values",
 ]
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.mark.parametrize("name", MODULES)

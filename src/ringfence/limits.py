@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ringfence.errors import InvalidSetting
+from ringfence.values import LARGEST
 
 LimitKind = Literal["discounted", "episode", "step"]
 
@@ -37,8 +38,8 @@ class Limit:
             raise InvalidSetting(f"discount must lie strictly between 0 and 1, not {self.discount}")
         if not self.horizon > 0:
             raise InvalidSetting(f"horizon must be a positive number of steps, not {self.horizon}")
-        if not (math.isfinite(self.discounted) and self.discounted >= 0):
-            raise InvalidSetting(f"limit must be a finite cost of at least 0, not {self.discounted}")
+        if not 0 <= self.discounted <= LARGEST:
+            raise InvalidSetting(f"limit must be a finite cost of at least 0 and at most 3.4e38, not {self.discounted}")
 
     @classmethod
     def of(

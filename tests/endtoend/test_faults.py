@@ -1,16 +1,20 @@
 """The door of the command line: whatever happens becomes one or two lines and an exit status."""
 
 import os
+import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import ringfence
 from ringfence.cli import faults, main
+from ringfence.deploy import Policy
 from tests.logs import narrow_log
 
 TINY = ["--method", "bc", "--set", "hidden=[8]", "batch_size=16", "--steps", "20", "--log-every", "10"]
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +26,11 @@ def log(tmp_path_factory):
 
 def failed(capsys, status, *words):
     """What is said of a call that fails with this status: at most two lines, no traceback."""
-    assert main([str(word) for word in words]) == status
+    try:
+        ended = main([str(word) for word in words])
+    except SystemExit as refusal:  # how argparse refuses
+        ended = refusal.code
+    assert ended == status
     err = capsys.readouterr().err
     assert "Traceback" not in err
     said = [line for line in err.splitlines() if not line.startswith(("limit:", "note:", "warning:", "run:"))]
@@ -100,6 +108,13 @@ def test_an_output_that_cannot_be_made_is_refused(capsys, log, tmp_path):
         (["--set", "hidden=5"], "hidden"),
         (["--set", "hidden=[8.5]"], "hidden"),
         (["--set", "learning_rate=NaN"], "learning_rate must be a finite number"),
+        (["--set", "learning_rate=1e300"], "learning_rate must be a finite number"),  # infinite in float32
+        (["--set", "learning_rate=1e-300"], "learning_rate must be a positive number"),  # 0 in float32
+        (["--set", "learning_rate=1" + "0" * 400], "learning_rate must be a finite number"),
+        (["--set", "discount=0.999999999"], "discount must be a number from 0 up to (but not) 1"),  # 1 in float32
+        (["--set", "batch_size=1" + "0" * 400], "batch_size must be a whole number"),
+        (["--steps", str(2**31)], "steps must be a whole number from 1 to 2147483647"),
+        (["--limit", "1e300"], "limit must be a finite cost"),
         (["--set", "discount=0.5", "--discount", "0.9"], "give one of them"),
         (["--set", "limit=3"], "--limit"),
         (["--episodes", "0"], "episodes"),
@@ -113,6 +128,54 @@ def test_a_setting_that_makes_no_sense_is_refused(capsys, log, tmp_path, words, 
     base = ["train", log, "--limit", "7", "--method", "bc", "--steps", "5", "--out", tmp_path / "run"]
     assert said in failed(capsys, 2, *base, *words)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("evaluate {policy} --task {task} --limit nan", "limit must be a finite number"),
+        ("evaluate {policy} --task {task} --limit -3", "limit must be a finite number of at least 0"),
+        ("evaluate {policy} --task {task} --discount nan", "discount must be a finite number"),
+        ("evaluate {policy} --task {task} --seed -1", "--seed: a whole number from 0"),
+        ("judge {policy} {log} --seed -1", "--seed: a whole number from 0"),
+        ("theory --cases -1 --out {folder}/theory", "--cases: a whole number from 1"),
+        ("theory --out {policy}", "File exists"),
+        ("collect --task reactor --size 10 --out {folder}/log.xyz", "the name must end in"),
+        ("collect --task reactor --size 10 --out {policy}/log.npz", "File exists"),
+        ("collect --task reactor --size 10 --out /proc/log.npz", "/proc"),
+    ],
+)
+def test_what_other_verbs_cannot_do_is_refused_before_the_work(capsys, log, tmp_path, words, said):
+    tensors = {"actor.0.weight": np.zeros((1, 2)), "actor.0.bias": np.ones(2)}
+    policy = Policy.from_tensors("tanh-gaussian", tensors, [0.0], [1.0], [-1.0], [1.0], {"limit": 4.0})
+    named = {"policy": policy.save(tmp_path / "policy"), "log": log, "folder": tmp_path}
+    given = words.format(**named, task="reactor").split()
+    err = failed(capsys, 2, *given)
+    assert said in err
+    assert "collecting" not in err
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["policy"]
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("os:system", "os:system could not be made"),
+        ("reactor", "the log has 3 observations and 2 actions, reactor has 5 and 1"),
+    ],
+)
+def test_a_task_that_does_not_fit_is_refused_before_training(capsys, log, tmp_path, task, said):
+    run = tmp_path / "run"
+    assert said in failed(capsys, 2, "train", log, "--limit", "7", *TINY, "--task", task, "--out", run)
+    assert not run.exists()
+
+
+def test_a_log_that_has_moved_can_be_named(capsys, tmp_path, log):
+    moved = tmp_path / "moved.npz"
+    shutil.copy(log, moved)
+    assert main(["train", str(moved), "--limit", "7", *TINY, "--out", str(tmp_path / "run")]) == 0
+    moved.unlink()
+    assert "name it: ringfence train LOG --resume" in failed(capsys, 2, "train", "--resume", tmp_path / "run")
+    assert main(["train", log, "--resume", str(tmp_path / "run")]) == 0
 
 
 def test_a_disk_that_is_full_behind_the_output_is_told():

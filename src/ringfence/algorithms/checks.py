@@ -1,11 +1,13 @@
 """Hyper-parameters that make no sense are refused when the method is made, by name and with what is allowed."""
 
-import math
 from dataclasses import fields
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from ringfence.errors import InvalidSetting
+from ringfence.values import LARGEST_COUNT, is_fraction, is_number
 
 
 def check_settings(method: Any) -> None:
@@ -21,7 +23,7 @@ def check_settings(method: Any) -> None:
 def positive(method: Any, *fields: str, zero: bool = False) -> None:
     for field in fields:
         value = getattr(method, field)
-        if not (is_number(value) and (value > 0 or (zero and value == 0))):
+        if not (is_number(value) and (np.float32(value) > 0 or (zero and value == 0))):
             wanted = "a number of at least 0" if zero else "a positive number"
             raise InvalidSetting(f"{field} must be {wanted}, not {value!r}")
 
@@ -29,7 +31,7 @@ def positive(method: Any, *fields: str, zero: bool = False) -> None:
 def fraction(method: Any, *fields: str) -> None:
     for field in fields:
         value = getattr(method, field)
-        if not (is_number(value) and 0 <= value < 1):
+        if not is_fraction(value):
             raise InvalidSetting(f"{field} must be a number from 0 up to (but not) 1, not {value!r}")
 
 
@@ -37,10 +39,6 @@ def one_of(method: Any, field: str, allowed: tuple[str, ...]) -> None:
     value = getattr(method, field)
     if value not in allowed:
         raise InvalidSetting(f"{field} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def field_types(method: Any) -> None:
@@ -63,7 +61,7 @@ def is_of(value: Any, hint: Any) -> bool:
     if hint is float:
         return is_number(value)
     if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_COUNT
     return value is None if hint is NoneType else isinstance(value, hint)
 
 
@@ -75,5 +73,11 @@ def in_words(hint: Any) -> str:
         return f"one of {', '.join(map(repr, arguments))}"
     if origin is tuple:
         return "a list of positive whole numbers, such as [256, 256]"
-    names = {float: "a finite number", int: "a whole number", bool: "true or false", str: "text", NoneType: "null"}
+    names = {
+        float: "a finite number (of at most 3.4e38)",
+        int: f"a whole number (of at most {LARGEST_COUNT})",
+        bool: "true or false",
+        str: "text",
+        NoneType: "null",
+    }
     return names.get(hint, str(hint))

@@ -21,9 +21,9 @@ from ringfence.behaviour.pool import SIDE_BY_SIDE, EpisodePool, in_order
 from ringfence.behaviour.shipped import BEHAVIOURS, shipped_policy
 from ringfence.data.dataset import Dataset
 from ringfence.data.names import units_in_names
-from ringfence.data.writers import save
+from ringfence.data.writers import require_writable, save
 from ringfence.deploy import Policy
-from ringfence.errors import InvalidSetting, WouldOverwrite
+from ringfence.errors import InvalidSetting
 from ringfence.evaluation.episodes import Controller, Episode
 
 COLLECTOR = 1  # changes when the same arguments would give another log
@@ -52,8 +52,7 @@ def collect(
     processes. The file appears whole or not at all: after a kill, start again.
     """
     out = Path(out)
-    if out.exists() and not overwrite:
-        raise WouldOverwrite(f"{out} exists already; choose another name or ask for it to be overwritten")
+    require_writable(out, overwrite=overwrite)
     dataset = collect_dataset(
         task, size, seed=seed, policies=policies, shares=shares, names=names, workers=workers, progress=progress
     )

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ringfence.cli.options import Parser, add_verb
+from ringfence.cli.options import LARGEST_SEED, Parser, add_verb, whole
 
 
 def add_reproduce(verbs: Any) -> None:
@@ -25,14 +25,18 @@ def add_reproduce(verbs: Any) -> None:
         "figure", choices=("figure1", "figure2"), help="curves at l = 30, or cost and return over limits"
     )
     parser.add_argument("--out", default="reproduction", metavar="STORE", help=STORE_HELP)
-    parser.add_argument("--steps", type=int, metavar="N", help="updates of each policy (default: the scale's)")
-    parser.add_argument("--rows", type=int, metavar="N", help="transitions in each log (default: the scale's)")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="S", help="default 0 1 2")
+    parser.add_argument("--steps", type=whole(1), metavar="N", help="updates of each policy (default: the scale's)")
+    parser.add_argument("--rows", type=whole(1), metavar="N", help="transitions in each log (default: the scale's)")
+    parser.add_argument(
+        "--seeds", type=whole(0, LARGEST_SEED), nargs="+", default=[0, 1, 2], metavar="S", help="default 0 1 2"
+    )
     parser.add_argument("--tasks", nargs="+", metavar="T", help="hopper, halfcheetah, walker2d (default: all)")
     parser.add_argument("--methods", nargs="+", metavar="M", help="such as cpq-paper, cpq, bc-safe (default: all)")
     parser.add_argument("--limits", type=float, nargs="+", metavar="L", help="discounted (default: the figure's)")
-    parser.add_argument("--evaluate-every", type=int, default=5000, metavar="N", help="steps (default 5000)")
-    parser.add_argument("--test-episodes", type=int, default=50, metavar="N", help="for each last iterate (default 50)")
+    parser.add_argument("--evaluate-every", type=whole(1), default=5000, metavar="N", help="steps (default 5000)")
+    parser.add_argument(
+        "--test-episodes", type=whole(1), default=50, metavar="N", help="for each last iterate (default 50)"
+    )
     parser.add_argument(
         "--scale", choices=("default", "paper"), default="default",
         help="default: 50,000 steps and 500,000 rows; paper: 500,000 steps and 2,000,000 rows",
@@ -75,9 +79,9 @@ STORE_HELP = "directory, or fsspec address such as s3://bucket/name, that all wo
 def add_engine_options(parser: Parser) -> None:
     parser.add_argument("--results", type=Path, metavar="DIR", help="for small results, tables and figures")
     parser.add_argument("--engine", choices=("local", "ray"), default="local", help="processes here, or Ray tasks")
-    parser.add_argument("--workers", type=int, metavar="W", help="cells side by side (default: one for each core)")
+    parser.add_argument("--workers", type=whole(1), metavar="W", help="cells side by side (default: one for each core)")
     parser.add_argument(
-        "--threads", type=int, metavar="N", help="threads of each cell (default: its share of the cores)"
+        "--threads", type=whole(1), metavar="N", help="threads of each cell (default: its share of the cores)"
     )
     parser.add_argument("--address", metavar="A", help="Ray cluster (default: a Ray started on this machine)")
     parser.add_argument("--cpus", type=float, default=1.0, metavar="N", help="processors for each cell, with Ray")

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ringfence.cli.options import LOG_HELP, add_log_options, add_verb, limit_of, load_log
+from ringfence.cli.options import LARGEST_SEED, LOG_HELP, add_log_options, add_verb, limit_of, load_log, whole
 from ringfence.cli.training import NOT_INSIDE
 from ringfence.errors import InvalidSetting
 
@@ -30,7 +30,9 @@ def add_judge(verbs: Any) -> None:
     parser.add_argument(
         "--against", type=Path, nargs="+", default=[], metavar="POLICY", help="policies to compare with"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of features and bootstrap samples (default 0)")
+    parser.add_argument(
+        "--seed", type=whole(0, LARGEST_SEED), default=0, help="of features and bootstrap samples (default 0)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument(
         "--require-inside", action="store_true", help=f"exit with status {NOT_INSIDE} unless the policy is inside"
@@ -100,7 +102,7 @@ def add_choose(verbs: Any) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directories, or policy files in them")
     parser.add_argument("--limit", type=float, metavar="L", help="bound on the discounted cost (default: the runs')")
     parser.add_argument("--confidence", type=float, default=0.95, help="of each one-sided bound (default 0.95)")
-    parser.add_argument("--seed", type=int, default=0, help="which episodes choose (default 0)")
+    parser.add_argument("--seed", type=whole(0, LARGEST_SEED), default=0, help="which episodes choose (default 0)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ringfence.cli.options import LOG_HELP, Parser, add_log_options, add_verb, limit_of, load_log
+from ringfence.cli.options import LARGEST_SEED, LOG_HELP, Parser, add_log_options, add_verb, limit_of, load_log, whole
 
 
 def add_inspect(verbs: Any) -> None:
@@ -50,12 +50,14 @@ def add_collect(verbs: Any) -> None:
         "example:\n  ringfence collect --task hopper-torque --size 2000000 --out hopper.h5",
     )
     parser.add_argument("--task", required=True, metavar="T", help="a built-in task, or a Gymnasium id with a cost")
-    parser.add_argument("--size", type=int, required=True, metavar="N", help="how many transitions")
+    parser.add_argument("--size", type=whole(1), required=True, metavar="N", help="how many transitions")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="where to (.h5 or .parquet)")
-    parser.add_argument("--seed", type=int, default=0, help="the same seed makes the same log (default 0)")
+    parser.add_argument(
+        "--seed", type=whole(0, LARGEST_SEED), default=0, help="the same seed makes the same log (default 0)"
+    )
     parser.add_argument("--policies", type=Path, nargs="+", metavar="FILE", help="policy files to mix")
     parser.add_argument("--shares", type=float, nargs="+", metavar="X", help="in which proportion (default: equal)")
-    parser.add_argument("--workers", type=int, metavar="W", help="processes (default: one per core)")
+    parser.add_argument("--workers", type=whole(1), metavar="W", help="processes (default: one per core)")
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
 
 
@@ -92,14 +94,14 @@ def add_behaviour(verbs: Any) -> None:
     parser.add_argument("--task", required=True, metavar="T", help="a built-in task, or a Gymnasium id with a cost")
     parser.add_argument("--method", required=True, choices=("ppo", "cpo"), help="ppo: unsafe; cpo: safe")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory; run again to go on with it")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, metavar="N", help="environment steps (default: the method's)")
+    parser.add_argument("--seed", type=whole(0, LARGEST_SEED), default=0)
+    parser.add_argument("--steps", type=whole(1), metavar="N", help="environment steps (default: the method's)")
     parser.add_argument(
         "--limit", type=float, metavar="L", help="bound on the discounted cost, for cpo (default: task's)"
     )
     parser.add_argument("--std", type=float, help="standard deviation of the final policy's actions")
     parser.add_argument("--warm-start", type=Path, metavar="DIR", help="start from the policy of another directory")
-    parser.add_argument("--workers", type=int, default=1, metavar="W", help="processes (default 1)")
+    parser.add_argument("--workers", type=whole(1), default=1, metavar="W", help="processes (default 1)")
 
 
 def behaviour_train(options: argparse.Namespace) -> None:

@@ -6,10 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from ringfence.errors import InvalidSetting
+from ringfence.values import LARGEST_COUNT
 
 LOG_HELP = "a log file (.h5, .hdf5, .npz, .parquet, .csv), a Minari dataset, or a built-in task's name"
 TASK_HELP = "a built-in task, a Gymnasium id, MODULE:ENV-ID, or MODULE:NAME of a class or function that makes it"
 COST_HELP = "MODULE:FUNCTION for the cost of a step, where the task's info has none (see docs/your-own-simulator.md)"
+
+
+LARGEST_SEED = 2**32 - 1
 
 
 class Parser(argparse.ArgumentParser):
@@ -61,6 +65,21 @@ def add_log_options(parser: Parser) -> None:
     parser.add_argument(
         "--horizon", type=float, metavar="H", help="steps in an episode (default: the log's longest episode)"
     )
+
+
+def whole(least: int, most: int = LARGEST_COUNT) -> Callable[[str], int]:
+    """The type of an option that is a whole number within bounds."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"a whole number from {least} to {most} is needed, not {text[:40]!r}")
+        return number
+
+    return parse
 
 
 def load_log(options: argparse.Namespace) -> Any:

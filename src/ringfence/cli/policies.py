@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ringfence.cli.options import COST_HELP, TASK_HELP, add_verb
+from ringfence.cli.options import COST_HELP, LARGEST_SEED, TASK_HELP, add_verb, whole
 
 
 def add_evaluate(verbs: Any) -> None:
@@ -20,9 +20,16 @@ def add_evaluate(verbs: Any) -> None:
     parser.add_argument("policy", type=Path, metavar="POLICY", help="a policy file")
     parser.add_argument("--task", required=True, metavar="T", help=TASK_HELP)
     parser.add_argument("--cost", metavar="M:F", help=COST_HELP)
-    parser.add_argument("--horizon", type=int, metavar="H", help="cut episodes off after H steps (default: the task's)")
-    parser.add_argument("--episodes", type=int, default=10, help="how many episodes (default 10)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the first episode; the others follow (default 0)")
+    parser.add_argument(
+        "--horizon", type=whole(1), metavar="H", help="cut episodes off after H steps (default: the task's)"
+    )
+    parser.add_argument("--episodes", type=whole(1), default=10, help="how many episodes (default 10)")
+    parser.add_argument(
+        "--seed",
+        type=whole(0, LARGEST_SEED),
+        default=0,
+        help="seed of the first episode; the others follow (default 0)",
+    )
     parser.add_argument("--limit", type=float, metavar="L", help="bound on the discounted cost (default: the policy's)")
     parser.add_argument("--discount", type=float, help="discount of the costs (default: the policy's)")
     parser.add_argument("--sampled", action="store_true", help="draw the policy's actions instead of taking their mode")

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ringfence.cli.options import add_verb
+from ringfence.cli.options import LARGEST_SEED, add_verb, whole
 
 
 def add_theory(verbs: Any) -> None:
@@ -12,9 +12,11 @@ def add_theory(verbs: Any) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("theory"), metavar="DIR", help="for pictures (default theory/)"
     )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--cases", type=int, default=300, metavar="N", help="random problems per claim (default 300)")
-    parser.add_argument("--logs", type=int, default=20, metavar="N", help="sampled logs per example (default 20)")
+    parser.add_argument("--seed", type=whole(0, LARGEST_SEED), default=0)
+    parser.add_argument(
+        "--cases", type=whole(1), default=300, metavar="N", help="random problems per claim (default 300)"
+    )
+    parser.add_argument("--logs", type=whole(1), default=20, metavar="N", help="sampled logs per example (default 20)")
     parser.add_argument("--overwrite", action="store_true", help="replace what an earlier call wrote there")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ringfence.data.names import clean, texts
 from ringfence.errors import DataError, WrongShape
+from ringfence.values import is_number
 
 
 def checked_header(header: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -28,7 +29,7 @@ def _numbers(key: str, value: Any) -> list[float]:
     flat = value if isinstance(value, list) else [value]
     if len(flat) == 1 and isinstance(flat[0], list):
         flat = flat[0]
-    if not flat or not all(isinstance(item, (int, float)) and math.isfinite(item) for item in flat):
+    if not flat or not all(is_number(item) for item in flat):
         raise WrongShape(f"'{key}' must be a list of finite numbers, not {_shown(value)}")
     return [float(item) for item in flat]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from ringfence.data.dataset import ROW_COLUMNS, Dataset
 from ringfence.data.hdf5files import write_hdf5
@@ -22,14 +23,21 @@ WRITERS: dict[str, Callable[[RawLog, Path], None]] = {
 def save(dataset: Dataset, path: str | Path, *, overwrite: bool = False) -> None:
     """Write everything a dataset holds; `load_file` gives it back unchanged."""
     path = Path(path)
-    writer = WRITERS.get(path.suffix.lower())
-    if writer is None:
-        raise InvalidSetting(f"cannot write {path.name}: the name must end in {', '.join(WRITERS)}")
-    if path.exists() and not overwrite:
-        raise WouldOverwrite(f"{path} exists; choose another name or ask for it to be overwritten")
+    require_writable(path, overwrite=overwrite)
     log = to_raw_log(dataset)
     with atomic_write(path) as temporary:
-        writer(log, temporary)
+        WRITERS[path.suffix.lower()](log, temporary)
+
+
+def require_writable(path: Path, *, overwrite: bool = False) -> None:
+    """Raise now what `save` would raise after the work is done. Missing directories are made."""
+    if path.suffix.lower() not in WRITERS:
+        raise InvalidSetting(f"cannot write {path.name}: the name must end in {', '.join(WRITERS)}")
+    if path.exists() and not overwrite:
+        raise WouldOverwrite(f"{path} exists already; choose another name or ask for it to be overwritten")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryFile(dir=path.parent):  # the one sure way to find out
+        pass
 
 
 def to_raw_log(dataset: Dataset) -> RawLog:

@@ -1,7 +1,6 @@
 """What an artifact must be for its numbers to mean anything, checked when it is made and when it is loaded."""
 
 import json
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from ringfence.deploy.actors import KINDS, component_count
 from ringfence.deploy.network import Network, check_layers, input_count, layer_names, output_count
 from ringfence.errors import InvalidSetting, NonFiniteValue, UnknownName, WrongShape
+from ringfence.values import is_number
 
 if TYPE_CHECKING:
     from ringfence.deploy.artifact import Artifact
@@ -68,8 +68,8 @@ def _check_facts(artifact: "Artifact") -> None:
             raise InvalidSetting(f"{name} must be a number of at least 0, not {value!r}")
     for name in ("horizon", "steps_done", "steps_planned", "seed"):
         value = getattr(artifact, name)
-        if value is not None and not (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
-            raise InvalidSetting(f"{name} must be a whole number of at least 0, not {value!r}")
+        if value is not None and not (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63):
+            raise InvalidSetting(f"{name} must be a whole number from 0 to 2^63 - 1, not {value!r}")
     if artifact.method is not None and not isinstance(artifact.method, str):
         raise InvalidSetting(f"method must be a string, not {artifact.method!r}")
     given = artifact.limit_range
@@ -186,7 +186,3 @@ def strict_json(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InvalidSetting("its header is not a JSON object")
     return found
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -11,8 +11,9 @@ import numpy as np
 from ringfence.deploy.actors import KINDS
 from ringfence.deploy.artifact import SCALING, Artifact
 from ringfence.deploy.network import layer_count
-from ringfence.deploy.validation import is_number, strict_json
+from ringfence.deploy.validation import strict_json
 from ringfence.errors import InvalidSetting, UnknownName
+from ringfence.values import is_number
 
 # What version 1 kept in the metadata and has a field of its own now
 LIFTED: dict[str, Any] = {"limit": is_number, "discount": is_number, "method": lambda v: isinstance(v, str)}

@@ -48,6 +48,7 @@ def run_theory(
     for name in (NUMBERS, TABLES, ALPHA_PICTURE, METHODS_PICTURE):
         if (out / name).exists() and not overwrite:
             raise WouldOverwrite(f"{out / name} exists; choose another directory or ask for it to be overwritten")
+    out.mkdir(parents=True, exist_ok=True)  # or fail now, and not after minutes
     rng = np.random.default_rng(seed)
     numbers: dict[str, Any] = {"seed": seed, "counterexamples": counterexample_numbers()}
     fewer = max(cases // 3, 1)

@@ -7,13 +7,13 @@ what computes it. Every checkpoint carries the identity, so that it cannot be us
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ringfence.errors import CheckpointError, InvalidSetting
 from ringfence.training import defaults
+from ringfence.values import LARGEST_COUNT, is_fraction, is_number
 
 FORMAT = 2
 LARGEST_SEED = 2**32 - 1
@@ -37,8 +37,8 @@ class Schedule:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not is_whole(value) or value < 1:
-                raise InvalidSetting(f"{name} must be a whole number of at least 1, not {value!r}")
+            if not is_whole(value) or not 1 <= value <= LARGEST_COUNT:
+                raise InvalidSetting(f"{name} must be a whole number from 1 to {LARGEST_COUNT}, not {value!r}")
 
     @property
     def intervals(self) -> tuple[int, ...]:
@@ -142,7 +142,7 @@ def parse(content: Any, where: str) -> Configuration:
 
 def _parse(content: Mapping[str, Any]) -> Configuration:
     log, settings = dict(content["log"]), dict(content["hyperparameters"])
-    if not (is_number(settings["discount"]) and 0 <= settings["discount"] < 1):
+    if not is_fraction(settings["discount"]):
         raise InvalidSetting(f"discount must be a number from 0 up to (but not) 1, not {settings['discount']!r}")
     for name, wanted in (("name", str), ("fingerprint", str), ("rows", int), ("horizon", int)):
         if not isinstance(log[name], wanted) or isinstance(log[name], bool):
@@ -199,7 +199,3 @@ def digest(content: Any) -> str:
 
 def is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

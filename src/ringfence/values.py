@@ -1,0 +1,26 @@
+"""What counts as a number, wherever it comes from: the command line, a file or a caller."""
+
+from typing import Any
+
+import numpy as np
+
+LARGEST = float(np.finfo(np.float32).max)
+LARGEST_COUNT = 2**31 - 1  # of steps and sizes: JAX counts in 32 bits
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a number that stays finite in float32, in which everything is computed.
+
+    >>> [is_number(value) for value in (3, 0.5, float("nan"), 1e39, 10**400, True, "3")]
+    [True, True, False, False, False, False, False]
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST
+
+
+def is_fraction(value: Any) -> bool:
+    """Whether it is from 0 up to (but not) 1, in float32 as well.
+
+    >>> [is_fraction(value) for value in (0, 0.999, 1, 1 - 1e-9)]
+    [True, True, False, False]
+    """
+    return is_number(value) and bool(0 <= np.float32(value) < 1)
