@@ -5,6 +5,7 @@ python -m tests.campaigns.killing N FOLDER PATTERN train LOG --limit 5 ...
 Only operations that match the pattern count, such as "rename .*config" or "open .*metrics"; "" counts all of them.
 """
 
+import errno
 import os
 import re
 import signal
@@ -24,6 +25,26 @@ def before_each_change(folder: Path, act: Callable[[str], None]) -> None:
             act(f"{event} {Path(arguments[0]).name}")
 
     sys.addaudithook(watch)
+
+
+def fill_disk_at(number: int, folder: Path) -> Callable[[], int]:
+    """From the `number`-th change under `folder` on, whatever needs room fails; what moves or removes does not. The
+    function that is returned ends this, and says how many changes there were."""
+    seen, full = 0, True
+
+    def fail(operation: str) -> None:
+        nonlocal seen
+        seen += full
+        if full and seen >= number and operation.startswith(("open", "os.mkdir")):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), operation)
+
+    def end() -> int:
+        nonlocal full
+        full = False
+        return seen
+
+    before_each_change(folder, fail)
+    return end
 
 
 def kill_at(number: int, folder: Path, pattern: str = "") -> None:

@@ -1,6 +1,6 @@
-"""Attacks on runs: kills, damaged files, full disks, two processes at once.
+"""Attacks on runs: kills, damaged files, full disks, two processes at once, extreme numbers.
 
-    python -m tests.campaigns.runs --cases 300 [--only kills operations policies directories disks together] [--seed 0]
+    python -m tests.campaigns.runs --cases 300 [--only kills:61 numbers policies ...] [--seed 0]
 
 Every case ends in one of two ways: the very numbers of a run that nobody touched, or a refusal in one or two lines. What
 ends otherwise (a wrong number, a traceback, a hang, something lost) is printed, and the exit status is 1.
@@ -10,9 +10,7 @@ other attacks call the command line again and again in this process, after the k
 """
 
 import argparse
-import io
 import json
-import os
 import random
 import resource
 import shutil
@@ -22,22 +20,23 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import fields, replace
 from pathlib import Path
 
 import matplotlib.figure  # noqa: F401  (imported before the children are made, like everything that takes long)
 import numpy as np
+from safetensors.numpy import load as load_tensors
 
 import ringfence
 import ringfence.reports.run
 import ringfence.training.resuming
 from ringfence.algorithms import METHODS
-from ringfence.cli import main
 from ringfence.deploy import Policy
 from ringfence.errors import RingfenceError
 from ringfence.training import Run
-from tests.campaigns.killing import before_each_change, kill_at
+from tests.campaigns.calls import Call, Child
+from tests.campaigns.damage import damage_file, damaged
+from tests.campaigns.killing import before_each_change, fill_disk_at, kill_at
 from tests.logs import narrow_log
 
 SMALL = ["--set", "hidden=[4]", "batch_size=8"]
@@ -48,80 +47,24 @@ SHORT = {
     "bear-lag": ["cvae_steps=5", "warmup_steps=5"],
     "bcq-lag": ["cvae_steps=5"],
 }
-PATIENCE = 600.0  # seconds until a case counts as a hang
-PLOT = ringfence.reports.run.plot_run
+EXTREME_WORDS = """
+nan NaN inf Infinity -Infinity 1e400 1e308 -1e308 1e39 3.4e38 1e30 -1e30 1e-30 1e-46 5e-324 -0.0 0 -1 1 0.999999999 1.0000001
+2147483647 2147483648 4294967296 18446744073709551616 [] [0] [-1] [2147483647] {} null true 1_0 0x10
+"""
+EXTREME = (*EXTREME_WORDS.split(), "9" * 400)
+LARGE = (1e-40, 1e-30, 1e10, 1e18, 1e20, 1e30, 1e36)
+OPTIONS = (
+    "limit",
+    "discount",
+    "horizon",
+    "holdout",
+    "seeds",
+    "action-low",
+    "action-high",
+    "log-every",
+    "checkpoint-every",
+)
 RESULTS = ("policy.safetensors", "metrics.jsonl", "verdict.json", "config.json")
-
-
-class Child:
-    """A call of the command line in a process of its own."""
-
-    def __init__(self, words: list[str], folder: Path, before: Callable[[], None] = lambda: None):
-        self.error = folder / f"stderr-{time.monotonic_ns()}"
-        self.pid = os.fork()
-        if self.pid == 0:
-            status = 99
-            try:
-                with open(self.error, "w") as error, open(os.devnull, "w") as nowhere:
-                    os.dup2(nowhere.fileno(), 1)
-                    os.dup2(error.fileno(), 2)
-                before()
-                status = main(words)
-            except BaseException as error:  # a traceback at the door is what we look for
-                print(f"Traceback: {type(error).__name__}: {error}", file=sys.stderr)
-            finally:
-                sys.stderr.flush()
-                os._exit(status)
-
-    def wait(self, patience: float = PATIENCE) -> int | None:
-        """Its exit status, minus the signal's number if one ended it, None if it hangs."""
-        until = time.monotonic() + patience
-        while time.monotonic() < until:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                return os.waitstatus_to_exitcode(status)
-            time.sleep(0.01)
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        return None
-
-    @property
-    def said(self) -> str:
-        return self.error.read_text(errors="replace")
-
-
-class Call:
-    """A call of the command line in this process, with the interface of `Child`."""
-
-    made = 0
-
-    def __init__(self, words: list[str]):
-        self.words, self.said = words, ""
-
-    def wait(self, patience: float = PATIENCE) -> int | None:
-        def too_late(*_: object) -> None:
-            raise TimeoutError
-
-        Call.made += 1
-        if Call.made % 20:  # the picture takes half of the time and says nothing new
-            ringfence.reports.run.plot_run = lambda run, log, path: path
-        else:
-            ringfence.reports.run.plot_run = PLOT
-        out, error = io.StringIO(), io.StringIO()
-        before = signal.signal(signal.SIGALRM, too_late)
-        signal.alarm(int(patience))
-        try:
-            with redirect_stdout(out), redirect_stderr(error):
-                return main(self.words)
-        except TimeoutError:
-            return None
-        except BaseException as error_at_the_door:
-            print(f"Traceback: {error_at_the_door!r}", file=error)
-            return 99
-        finally:
-            signal.alarm(0)
-            signal.signal(signal.SIGALRM, before)
-            self.said = error.getvalue()
 
 
 class Campaign:
@@ -302,6 +245,75 @@ class Campaign:
             self.outcomes[f"small disk, status {status}"] += 1
             self.finish(f"disk of {size} bytes", run, here=True)
 
+    def full(self, cases: int) -> None:
+        """A disk that is full from some operation of the run on, for each of its operations: told in a line, and it goes
+        on later."""
+        for case in range(1, cases + 1):
+            run = self.folder / f"full-{case}"
+            end = fill_disk_at(case, run)
+            call = Call([*self.fresh, "--out", str(run)])
+            status = call.wait()
+            operations = end()
+            if status == 0 and operations < case:
+                print(f"{operations} operations of a run on a disk that fills up", flush=True)
+                self.same_as_whole(f"full disk at {case}", run)
+                return
+            if status != 1 or "No space left" not in call.said:
+                self.fault(f"full disk at {case}", f"status {status}: {call.said[-600:]}")
+            self.refused(f"full disk at {case}", call, status)
+            self.finish(f"full disk at {case}", run, here=True)
+
+    def numbers(self, cases: int) -> None:
+        """An option, a setting or a column of the log with an extreme number: refused, or a run whose policy and verdict
+        are finite."""
+        for case in range(cases):
+            run, method = self.folder / f"number-{case}", self.rng.choice(("bc", "bc", "cpq"))
+            name, value = self.rng.choice(settings_with_numbers(method)), self.rng.choice(EXTREME)
+            log = self.log
+            if case % 4 == 0:  # the log instead
+                name, value = (
+                    self.rng.choice(("observations", "rewards", "costs")),
+                    str(factor := self.rng.choice(LARGE)),
+                )
+                log = self.log_with(name, factor)
+            words = ["train", str(log), "--method", method, "--steps", "20", "--out", str(run)]
+            words += ["--log-every", "5", "--checkpoint-every", "3", "--limit", "5", *SMALL, *SHORT.get(method, [])]
+            if log == self.log:
+                words.append(f"{name}={value}")  # a setting joins those of --set
+            child = Child(words, self.folder, little_memory)
+            status = child.wait(60.0)
+            case_name = f"number {case} ({method}, {name}={value[:30]})"
+            if status == 0:
+                self.finite(case_name, run)
+            else:
+                self.refused(case_name, child, status)
+            shutil.rmtree(run, ignore_errors=True)
+
+    def log_with(self, column: str, factor: float) -> Path:
+        """The log with one column so many times as large."""
+        log = narrow_log(rows=300)
+        changed = replace(log, **{column: getattr(log, column) * np.float32(factor)})
+        path = self.folder / "extreme.npz"
+        ringfence.save(changed, path, overwrite=True)
+        return path
+
+    def finite(self, case: str, run: Path) -> None:
+        """Everything that a run left is finite, and strict JSON."""
+        self.outcomes["finite"] += 1
+        try:
+            loaded = Run.load(run)
+            actions = loaded.policy(np.zeros((5, 3), np.float32))
+            lines = [*(run / "metrics.jsonl").read_text().splitlines(), (run / "verdict.json").read_text()]
+            for line in lines:
+                json.loads(line, parse_constant=lambda constant: self.fault(case, f"{constant} in its JSON"))
+            if not np.isfinite(actions).all():
+                self.fault(case, "its policy's actions are not finite")
+            for file in run.glob("checkpoints/*.safetensors"):
+                if not all(np.isfinite(array).all() for array in load_tensors(file.read_bytes()).values()):
+                    self.fault(case, f"{file.name} is not finite")
+        except Exception as error:
+            self.fault(case, f"{type(error).__name__}: {error}")
+
     def together(self, cases: int) -> None:
         """Two processes on one run: one works, the other is refused or comes after it."""
         for case in range(cases):
@@ -320,75 +332,47 @@ class Campaign:
             shutil.rmtree(run, ignore_errors=True)
 
 
-def damaged(content: bytes, rng: random.Random) -> tuple[bytes, str]:
-    """The bytes with one kind of damage, and its name."""
-    data, kind = (
-        bytearray(content),
-        rng.choice(("flip", "truncate", "zero", "extend", "insert", "header", "swap", "empty")),
-    )
-    place = rng.randrange(len(data)) if data else 0
-    if not data:
-        return b"\x00", "was empty"
-    if kind == "flip":
-        data[place] ^= 1 << rng.randrange(8)
-    elif kind == "truncate":
-        del data[place:]
-    elif kind == "zero":
-        data[place : place + 64] = bytes(len(data[place : place + 64]))
-    elif kind == "extend":
-        data += rng.randbytes(rng.randint(1, 64))
-    elif kind == "insert":
-        data[place:place] = rng.randbytes(rng.randint(1, 16))
-    elif kind == "header":  # a digit or letter near the start, where JSON is
-        place = rng.randrange(min(len(data), 1500))
-        data[place] = ord(rng.choice('0129aZ"{}[],:-.eN'))
-    elif kind == "swap":
-        other = rng.randrange(len(data))
-        size = min(32, len(data) - max(place, other))
-        data[place : place + size], data[other : other + size] = data[other : other + size], data[place : place + size]
-    else:
-        data = bytearray()
-    return bytes(data), kind
+def settings_with_numbers(method: str) -> list[str]:
+    """The settings of a method, and the options of the command line, that are numbers. Those that say how long a run
+    takes are left out."""
+    of_method = [field.name for field in fields(METHODS[method]) if isinstance(field.default, int | float | tuple)]
+    long = {"cvae_steps", "limit"}
+    return [*(name for name in of_method if name not in long), *(f"--{name}" for name in OPTIONS)]
 
 
-def damage_file(file: Path, rng: random.Random) -> str:
-    """Damage, lose or replace one file."""
-    kind = rng.choice(("content", "content", "content", "content", "lost", "directory", "garbage", "JSON"))
-    if kind == "content":
-        content, kind = damaged(file.read_bytes(), rng)
-        file.write_bytes(content)
-    elif kind == "lost":
-        file.unlink()
-    elif kind == "directory":
-        file.unlink()
-        file.mkdir()
-    elif kind == "garbage":
-        file.write_bytes(rng.randbytes(200))
-    elif file.suffix == ".json" and isinstance(content := json.loads(file.read_bytes()), dict):
-        key = rng.choice(sorted(content))
-        content[key] = rng.choice((None, [], {}, -1, 1e400, "x", float("nan"), True))
-        file.write_text(json.dumps(content))
-    else:
-        file.write_text("[]\n")
-    return kind
+def little_memory() -> None:
+    """So that a run which asks for terabytes fails instead of filling the machine."""
+    resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
+
+
+ATTACKS = ("kills", "together", "numbers", "operations", "policies", "directories", "disks", "full")  # three fork
+
+
+def attack_of(word: str) -> tuple[str, int | None]:
+    """An attack, or an attack and its number of cases, such as "kills:61"."""
+    name, _, cases = word.partition(":")
+    if name not in ATTACKS:
+        raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(ATTACKS)}")
+    return name, int(cases) if cases else None
 
 
 def run_campaign() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = ("kills", "together", "operations", "policies", "directories", "disks")  # the first two fork
-    parser.add_argument("--cases", type=int, default=300)
-    parser.add_argument("--only", nargs="+", choices=names, default=names)
+    parser.add_argument("--cases", type=int, default=300, help="of each attack that does not say its own number")
+    parser.add_argument(
+        "--only", nargs="+", type=attack_of, default=[(name, None) for name in ATTACKS], metavar="ATTACK"
+    )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ringfence-campaign-") as name:
         campaign = Campaign(Path(name), options.seed)
         warnings.simplefilter("ignore")
-        for attack in sorted(options.only, key=names.index):
-            began = time.monotonic()
-            getattr(campaign, attack)(options.cases)
+        for attack, cases in sorted(options.only, key=lambda chosen: ATTACKS.index(chosen[0])):
+            began, outcomes_before, faults_before = time.process_time(), campaign.outcomes.copy(), len(campaign.faults)
+            getattr(campaign, attack)(cases or options.cases)
             print(
-                f"{attack}: {options.cases} cases, {time.monotonic() - began:.0f} s, "
-                f"{len(campaign.faults)} faults so far; {dict(campaign.outcomes)}",
+                f"{attack}: {dict(campaign.outcomes - outcomes_before)}, {len(campaign.faults) - faults_before} faults, "
+                f"{time.process_time() - began:.0f} s of this process",
                 flush=True,
             )
     return 1 if campaign.faults else 0
