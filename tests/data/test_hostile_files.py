@@ -1,6 +1,7 @@
 """Files that would give wrong numbers, reach beyond themselves or fill the memory are refused in one line."""
 
 import resource
+import struct
 import subprocess
 import sys
 import zipfile
@@ -13,7 +14,7 @@ import pytest
 
 from ringfence.data import Dataset, load_file, parquetfiles, save, sizes, thrift
 from ringfence.data.parquetfooter import read_footer, require_stored_schema
-from ringfence.errors import DataError, NonFiniteValue, UnequalLengths, UnreadableFile, WrongShape
+from ringfence.errors import DataError, MissingColumns, NonFiniteValue, UnequalLengths, UnreadableFile, WrongShape
 from tests.data.example_logs import DSRL_KEYS, columns, full_dataset, table_columns, without, write_foreign
 
 
@@ -276,6 +277,47 @@ def test_two_columns_in_one_place_of_an_hdf5_file_are_refused(tmp_path):
     assert content.count(costs.to_bytes(8, "little")) == 1
     path.write_bytes(content.replace(costs.to_bytes(8, "little"), rewards.to_bytes(8, "little")))
     assert "lie in the same place" in refusal(path)
+
+
+def damaged_chunk(path, address, offset):
+    """A chunked file without checksums, with the address and the place of its chunk of observations changed."""
+    with h5py.File(path, "w", libver="earliest") as file:
+        for name, values in columns().items():
+            file.create_dataset(DSRL_KEYS.get(name, name), data=values, chunks=values.shape)
+        chunk = file["observations"].id.get_chunk_info(0)
+    content = path.read_bytes()
+    before = struct.pack("<QQQQ", 0, 0, 0, chunk.byte_offset)
+    assert content.count(before) == 1
+    path.write_bytes(content.replace(before, struct.pack("<QQQQ", offset, 0, 0, address or chunk.byte_offset)))
+
+
+@pytest.mark.parametrize("address", [8, 104, 140, 200, 700, 840])
+def test_a_chunk_where_the_file_keeps_its_own_structures_is_refused(tmp_path, address):
+    """Its bytes would be read as numbers, most of them 0."""
+    damaged_chunk(tmp_path / "log.h5", address, 0)
+    assert "'observations' lie where the file keeps its own structures" in refusal(tmp_path / "log.h5")
+
+
+def test_a_chunk_that_begins_where_none_should_is_refused(tmp_path):
+    """HDF5 finds nothing where it should begin, and reads 0."""
+    damaged_chunk(tmp_path / "log.h5", None, 40)
+    assert "what was never written would read as 0" in refusal(tmp_path / "log.h5")
+
+
+@pytest.mark.parametrize(("suffix", "name"), [(".h5", "next_obServations"), (".npz", "nexp_observations")])
+def test_next_observations_under_a_damaged_name_are_not_left_out(tmp_path, suffix, name):
+    log = columns()
+    path = write_foreign(
+        without(log, "next_observations") | {name: log["next_observations"]}, tmp_path / f"log{suffix}"
+    )
+    assert f"'{name}' but no 'next_observations'" in refusal(path, MissingColumns)
+
+
+def test_one_next_observation_of_a_table_under_a_damaged_name_is_not_left_out(tmp_path):
+    log = columns() | {"observations": columns()["observations"][:, :1]}
+    names = table_columns(without(log, "next_observations")) | {"nexp_obs_0": log["rewards"]}
+    pq.write_table(pa.table({name: pa.array(values) for name, values in names.items()}), tmp_path / "log.parquet")
+    assert "'nexp_obs_0' but no 'next_obs_0'" in refusal(tmp_path / "log.parquet", MissingColumns)
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".npz"])

@@ -21,7 +21,7 @@ def read_hdf5(path: Path) -> RawLog:
         present = tuple(file)
         names = names_present(present)
         datasets = {column: own_dataset(file, name) for column, name in names.items()}
-        require_sound(datasets.values(), size)
+        require_sound(datasets.values(), path)
         log = RawLog({}, labels={column: (name,) for column, name in names.items()}, present=present)
         attributes = _attributes(file, size)
         if ENTRY in attributes:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import h5py
 
+from ringfence.data.hdf5structures import structures
 from ringfence.data.sizes import require_apart, require_plausible
 from ringfence.errors import UnreadableFile, WrongShape
 
@@ -17,6 +18,8 @@ STANDARD_FLOATS = tuple(getattr(h5py.h5t, f"IEEE_F{bits}{order}") for bits in (1
 MOST_DIMENSIONS = 2
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 BYTES_OF_ADDRESS = 8
+LEAST_HEADER_BYTES = 16  # of a data set
+Piece = tuple[int, int, str]  # where values lie: first byte, bytes, the column's name
 
 
 def require_whole(path: Path, file_size: int) -> None:
@@ -54,9 +57,11 @@ def own_dataset(group: h5py.Group, name: str) -> h5py.Dataset:
     return item
 
 
-def require_sound(datasets: Iterable[h5py.Dataset], file_size: int) -> None:
-    """Raise unless the data sets hold numbers or text of a standard type and all their values lie in the file."""
-    extents: dict[int, list[tuple[int, int, str]]] = {}  # by object: two names of one data set share its place
+def require_sound(datasets: Iterable[h5py.Dataset], path: Path) -> None:
+    """Raise unless the data sets hold numbers or text of a standard type and all their values lie in the file, apart
+    from each other and from the file's own structures."""
+    file_size = path.stat().st_size
+    extents: dict[int, list[Piece]] = {}  # by object: two names of one data set share its place
     declared = 0
     for dataset in datasets:
         name = dataset.name.lstrip("/")
@@ -66,7 +71,24 @@ def require_sound(datasets: Iterable[h5py.Dataset], file_size: int) -> None:
         declared += _bytes(dataset, dataset.shape)
         require_plausible(max(declared, _bytes(dataset, dataset.chunks or ())), file_size)
         extents[h5py.h5o.get_info(dataset.id).addr] = _extents(name, dataset)
-    require_apart((extent for pieces in extents.values() for extent in pieces), file_size)
+    pieces = [piece for found in extents.values() for piece in found]
+    require_apart(pieces, file_size)
+    headers = ((address, LEAST_HEADER_BYTES) for address in extents)
+    _require_clear(pieces, [*structures(path), *headers])
+
+
+def _require_clear(pieces: list[Piece], own: Iterable[tuple[int, int]]) -> None:
+    """Raise if data lie where the file keeps its own structures."""
+    end_of_data, end_of_own, name = 0, 0, ""
+    for first, size, column in sorted([*pieces, *((first, size, "") for first, size in own)]):
+        if first < (end_of_own if column else end_of_data):
+            raise UnreadableFile(
+                f"the data of '{column or name}' lie where the file keeps its own structures; it is damaged"
+            )
+        if column:
+            end_of_data, name = first + size, column
+        else:
+            end_of_own = max(end_of_own, first + size)
 
 
 def _reaches_outside(name: str, kind: str) -> UnreadableFile:
@@ -89,7 +111,7 @@ def _stored_item_bytes(dataset: h5py.Dataset) -> int:
     return int(kind.get_size())
 
 
-def _extents(name: str, dataset: h5py.Dataset) -> list[tuple[int, int, str]]:
+def _extents(name: str, dataset: h5py.Dataset) -> list[Piece]:
     """Where the values lie: (first byte, bytes, name) of each piece. Raises if some were never written."""
     whole = _bytes(dataset, dataset.shape)
     layout = dataset.id.get_create_plist().get_layout()
@@ -106,18 +128,25 @@ def _extents(name: str, dataset: h5py.Dataset) -> list[tuple[int, int, str]]:
     return [(int(offset), whole, name)]
 
 
-def _chunks(name: str, dataset: h5py.Dataset) -> list[tuple[int, int, str]]:
+def _chunks(name: str, dataset: h5py.Dataset) -> list[Piece]:
     found: list[h5py.h5d.StoreInfo] = []
     dataset.id.chunk_iter(found.append)
     expected = math.prod(-(-int(rows) // int(chunk)) for rows, chunk in zip(dataset.shape, dataset.chunks, strict=True))
-    if len({chunk.chunk_offset for chunk in found}) != expected or len(found) != expected:
-        raise _not_written(name, expected, len(found), "chunks")
+    # HDF5 reads 0 for a chunk that it does not find where it should begin.
+    at = {chunk.chunk_offset for chunk in found if _is_place(chunk.chunk_offset, dataset.shape, dataset.chunks)}
+    if len(at) != expected or len(found) != expected:
+        raise _not_written(name, expected, len(at), "chunks")
     whole = _bytes(dataset, dataset.chunks)
     filters = dataset.id.get_create_plist().get_nfilters()
     for chunk in found:
         if chunk.size != whole and (filters == 0 or chunk.filter_mask):
             raise _not_written(name, whole, int(chunk.size))
     return [(int(chunk.byte_offset), int(chunk.size), name) for chunk in found]
+
+
+def _is_place(offset: tuple[int, ...], shape: tuple[int, ...], chunk: tuple[int, ...]) -> bool:
+    """Whether a chunk may begin there: at a multiple of its size, inside the data set."""
+    return all(at < size and at % step == 0 for at, size, step in zip(offset, shape, chunk, strict=True))
 
 
 def _not_written(name: str, declared: int, stored: int, what: str = "bytes") -> UnreadableFile:

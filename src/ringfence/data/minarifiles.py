@@ -100,7 +100,7 @@ def _require_sound_hdf5(path: Path) -> None:
     with h5py.File(path, "r") as file:
         size = path.stat().st_size
         require_whole(path, size)
-        require_sound([item for item in _datasets(file) if item.name.rsplit("/", 1)[-1] in STORED], size)
+        require_sound([item for item in _datasets(file) if item.name.rsplit("/", 1)[-1] in STORED], path)
 
 
 def _datasets(group: h5py.Group) -> Iterator[h5py.Dataset]:

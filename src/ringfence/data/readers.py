@@ -24,7 +24,7 @@ ARRAY_READERS = {".h5": read_hdf5, ".hdf5": read_hdf5, ".npz": read_npz}
 TABLES = (".parquet", ".csv")
 MINARI_SCHEME = "minari:"
 REQUIRED = ("observations", "actions", "rewards", "costs")
-OPTIONAL = ("terminations", "truncations", "episode", "source")
+OPTIONAL = ("terminations", "truncations", "episode", "source", "next_observations")
 
 
 def load_file(
@@ -127,7 +127,8 @@ def _unused(log: RawLog, path: Path, mapping: ColumnMapping) -> list[str]:
 def _standard_names(path: Path) -> dict[str, tuple[str, ...]]:
     """What each column that may be absent is called in a file of this kind."""
     if path.suffix.lower() in TABLES:
-        return {column: (getattr(ColumnMapping, column),) for column in OPTIONAL}
+        names: dict[str, tuple[str, ...]] = {column: (getattr(ColumnMapping, column),) for column in OPTIONAL}
+        return names | {"next_observations": (f"{ColumnMapping.next_observations}0",)}
     return {column: KEYS[column] for column in OPTIONAL}
 
 
