@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.ope_finite import tabular
-from benchmarks.ope_policies import ROBOTS, reactor_policies, robot_policies
+from benchmarks.ope_policies import ROBOTS, TRAINED, reactor_policies, robot_policies
 from ringfence.behaviour.collect import collect_dataset
 from ringfence.evaluation import Evaluator
 from ringfence.evaluation.ope.judge import Judge, at_most
@@ -56,7 +56,8 @@ def record(out, task, kind, name, judge, policy, limit, truth):
         **truth(), "share_over": j.share_over_limit, "worst_tenth": j.worst_tenth,
         "judgeable": j.judgeable, "verdict": j.verdict, "reason": j.reason,
         "foreign_on_path": j.support.foreign_on_path, "nearest": j.support.nearest,
-        "effective_episodes": j.support.effective_episodes, "sampling": j.sampling_spread,
+        "effective_episodes": j.support.effective_episodes, "amplification": j.support.amplification,
+        "sampling": j.sampling_spread,
         "calibration": j.calibration_spread, "importance_episodes": j.second_opinion.effective_episodes,
         "largest_source": max(source.cost for source in j.sources), "seconds": seconds,
     })  # fmt: skip
@@ -97,7 +98,7 @@ def reactor(out, options, rows=24_000):
         collect_dataset("reactor", n, seed=s, workers=1) for n, s in ((rows, 50), (rows, 60), (rows // 2, 61))
     )
     judge = None if options.truth_only else Judge(judging, reference)
-    judge_all(out, "reactor", judge, reactor_policies(learned, options.work), 20.0, options)
+    judge_all(out, "reactor", judge, reactor_policies(learned, options.work, options.methods), 20.0, options)
 
 
 def robot(out, name, options):
@@ -109,7 +110,7 @@ def robot(out, name, options):
     judge = None
     if not options.truth_only:
         judge = Judge(at_most(judging, options.rows, 0), learned, horizon=options.horizon)
-    cases = robot_policies(name, learned, options.work)
+    cases = robot_policies(name, learned, options.work, options.methods)
     judge_all(out, f"{name}-torque", judge, cases, ROBOTS[name][0], options, options.horizon)
 
 
@@ -123,6 +124,7 @@ def main():
     parser.add_argument("--rows", type=int, default=200_000, help="of a robot's log that judge, in whole episodes")
     parser.add_argument("--horizon", type=int, default=300, help="of a robot's sums, in steps (0.99^300 = 0.05)")
     parser.add_argument("--episodes", type=int, default=100, help="that tell the truth")
+    parser.add_argument("--methods", nargs="*", default=TRAINED, choices=TRAINED, help="whose policies are judged")
     parser.add_argument("--work", type=Path, default=Path("ope-work"), help="keeps trained policies and true episodes")
     parser.add_argument(
         "--truth-only", action="store_true", help="make policies and their true episodes, judge nothing"

@@ -26,29 +26,29 @@ class Case(NamedTuple):
     policy: object
 
 
-def reactor_policies(log, work):
+def reactor_policies(log, work, methods=TRAINED):
     """PI controllers, good and bad, and what our methods learn."""
     rng = np.random.default_rng(7)
-    for _ in range(24):
+    for _ in range(12):
         setpoint, gain = rng.uniform(343, 357), float(np.exp(rng.uniform(np.log(2), np.log(12))))
         lag = rng.uniform(0.6, 2.0)
         yield Case(f"pi {setpoint:.1f} {gain:.1f} {lag:.1f}", "controller", pi_controller(setpoint, gain, lag))
     steps = {"bc": (500, 1500), "bc-safe": (500, 1500), "cpq": (500, 1500), "bcq-lag": (1500,), "bear-lag": (1500,)}
-    yield from trained(log, work / "reactor", REACTOR_LIMITS, steps)
+    yield from trained(log, work / "reactor", REACTOR_LIMITS, {method: steps[method] for method in methods})
 
 
-def robot_policies(name, log, work):
+def robot_policies(name, log, work, methods=TRAINED):
     """The shipped behaviours as they are logged and without noise, scaled and blended; and what our methods learn."""
+    steps = {"bc": (1000, 4000), "bc-safe": (1000, 4000), "cpq": (2000, 4000), "bcq-lag": (3000,), "bear-lag": (3000,)}
     safe, unsafe = (shipped_policy(f"{name}-torque", which) for which in ("safe", "unsafe"))
     for which, policy in (("safe", safe), ("unsafe", unsafe)):
         yield Case(f"{which}, mode", "behaviour", policy)
         yield Case(f"{which}, noisy", "behaviour", with_noise(policy))
-    yield Case("safe x 0.9", "scaled", changed(lambda a: 0.9 * a, safe))
-    yield Case("unsafe x 0.8", "scaled", changed(lambda a: 0.8 * a, unsafe))
     for share in (0.3, 0.7):
         yield Case(f"blend {share}", "blend", changed(lambda a, b, s=share: s * a + (1 - s) * b, safe, unsafe))
-    steps = {"bc": (1000, 4000), "bc-safe": (1000, 4000), "cpq": (2000, 5000), "bcq-lag": (3000,), "bear-lag": (3000,)}
-    yield from trained(log, work / name, ROBOTS[name], steps)
+    yield from trained(log, work / name, ROBOTS[name], {method: steps[method] for method in methods})
+    yield Case("safe x 0.9", "scaled", changed(lambda a: 0.9 * a, safe))
+    yield Case("unsafe x 0.8", "scaled", changed(lambda a: 0.8 * a, unsafe))
 
 
 def fast(policy):
@@ -74,7 +74,7 @@ def trained(log, work, limits, checkpoints):
     methods = {
         "bc": (ringfence.BC(limit=limits[0], **NETWORK), limits[:1], two),
         "bc-safe": (ringfence.BCSafe(limit=limits[0], **NETWORK), limits[:1], two),
-        "cpq": (ringfence.CPQ(**NETWORK, cvae_steps=1000), limits, two),
+        "cpq": (ringfence.CPQ(**NETWORK, cvae_steps=1000), limits, two[:1]),
         "bcq-lag": (ringfence.BCQLag(**NETWORK, **GENERATOR), limits, two[:1]),
         "bear-lag": (ringfence.BEARLag(**NETWORK, **GENERATOR, warmup_steps=1000), limits, two[:1]),
     }

@@ -31,7 +31,7 @@ def add_judge(verbs: Any) -> None:
         "--against", type=Path, nargs="+", default=[], metavar="POLICY", help="policies to compare with"
     )
     parser.add_argument(
-        "--seed", type=whole(0, LARGEST_SEED), default=0, help="of features and bootstrap samples (default 0)"
+        "--seed", type=whole(0, LARGEST_SEED), default=0, help="of features and groups of episodes (default 0)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument(

@@ -26,7 +26,7 @@ def log_of(rows=3000, seed=0):
 
 
 def fitted(log, **options):
-    q = FittedQ(log, one_hot_pairs, DISCOUNT, HORIZON, ridge=1e-7, **{"resamples": 2, **options})
+    q = FittedQ(log, one_hot_pairs, DISCOUNT, HORIZON, ridge=1e-7, **options)
     q.most_leverage = np.inf  # every pair is known: nothing to limit
     return q
 
@@ -66,7 +66,7 @@ def test_values_over_the_horizon_are_those_of_the_counted_model(table):
     log = log_of()
     assert log.terminations.any()  # the goal ends an episode: masked
     assert log.truncations.any()  # a cut does not
-    values = evaluate(fitted(log), table, bootstrap=False)
+    values = evaluate(fitted(log), table)
     returned, cost, spread = exact_moments(log, table)
     assert values.returned == pytest.approx(returned, abs=1e-4)
     assert values.cost == pytest.approx(cost, abs=1e-4)
@@ -78,7 +78,7 @@ def test_the_estimate_comes_near_the_true_value_as_the_log_grows():
     for rows in (500, 20_000):
         log = log_of(rows, seed=3)
         truth = GRID.cmdp.start @ finite_values(GRID.unsafe)
-        errors.append(abs(evaluate(fitted(log), GRID.unsafe, bootstrap=False).cost - truth))
+        errors.append(abs(evaluate(fitted(log), GRID.unsafe).cost - truth))
     assert errors[1] < 0.03 < errors[0] + 0.03
 
 
@@ -91,47 +91,65 @@ def finite_values(table):
 
 def test_the_weights_of_the_rows_give_the_values_back():
     log = log_of()
-    values = evaluate(fitted(log), GRID.unsafe, bootstrap=False)
+    values = evaluate(fitted(log), GRID.unsafe)
     assert values.weights @ log.rewards == pytest.approx(values.returned, abs=1e-4)
     assert values.weights @ log.costs == pytest.approx(values.cost, abs=1e-4)
     assert 0 < values.effective_rows < len(log)
 
 
-def test_a_bootstrap_sample_is_a_refit_on_its_episodes():
-    log = log_of(600)
-    q = fitted(log, groups=10**6)
-    assert q.groups == len(log.episode_starts)
-    counts = np.random.default_rng(0).integers(0, 3, q.groups).astype(float)
-    episodes = [log.episode_slices[int(np.flatnonzero(q.group_of_episode == g)[0])] for g in range(q.groups)]
-    rows = np.concatenate([np.arange(s.start, s.stop) for g, s in enumerate(episodes) for _ in range(int(counts[g]))])
-    drawn = Dataset.from_arrays(
-        observations=log.observations[rows],
-        actions=log.actions[rows],
-        rewards=log.rewards[rows],
-        costs=log.costs[rows],
-        next_observations=log.next_observations[rows],
-        terminations=log.terminations[rows],
-        truncations=log.truncations[rows],
-        action_low=[-1],
-        action_high=[1],
+def test_weights_of_a_policy_that_is_logged_amplify_nothing_and_those_of_an_extrapolation_do():
+    """Critics linear in one action, logged at 0 and 1: the value at 3 is that at 1, three times, less twice that at 0."""
+    assert evaluate(fitted(log_of()), GRID.unsafe).amplification == pytest.approx(1.0, abs=1e-3)
+    actions = np.tile([0.0, 1.0], 50)
+    log = Dataset.from_arrays(
+        observations=np.zeros((100, 1)),
+        actions=actions[:, None],
+        rewards=actions,
+        costs=1 + actions,
+        next_observations=np.zeros((100, 1)),
+        terminations=np.ones(100, bool),
+        truncations=np.zeros(100, bool),
+        action_low=[0],
+        action_high=[3],
     )
-    # Pairs that neither holds are worth nothing in both: a little ridge makes the solve possible.
-    again = FittedQ(drawn, one_hot_pairs, DISCOUNT, HORIZON, ridge=1e-3)
+    q = FittedQ(log, lambda o, a: np.concatenate([np.ones_like(a), a], 1), DISCOUNT, 1, ridge=1e-9)
+    for action, expected in ((0.5, 1), (3.0, 3 + 2)):
+        at = np.full((100, 1), action, np.float32)
+        values = q.evaluate(at, at)
+        assert values.cost == pytest.approx(1 + action, rel=1e-4)
+        assert values.amplification == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_influence_of_a_group_is_what_a_little_more_of_its_episodes_would_change():
+    """By refitting with the group counted 1.001 and 0.999 times."""
+    log = log_of(600)
+    q = fitted(log, groups=5)
     q.ridge = 1e-3
-    q.most_leverage = again.most_leverage = np.inf
-    following = q.following(moves(GRID.safe, log.next_observations))
-    backup, once, _ = q._solve(counts, q._by_group(following))
-    following = again.following(moves(GRID.safe, drawn.next_observations))
-    other_backup, other_once, _ = again._solve(np.ones(again.groups), again._by_group(following))
-    np.testing.assert_allclose(backup, other_backup, atol=1e-6)
-    np.testing.assert_allclose(once, other_once, atol=1e-6)
+    following = q.following(moves(GRID.unsafe, log.next_observations))
+    cross = q._by_group(following)
+    firsts = one_hot_pairs(
+        log.observations[log.episode_starts], moves(GRID.unsafe, log.observations[log.episode_starts])
+    )
+
+    def refitted(weights):
+        backup, once, _ = q._solve(weights, cross)
+        critics = np.zeros_like(once[:, :2])
+        for _ in range(HORIZON):
+            critics = once[:, :2] + DISCOUNT * backup @ critics
+        of_episode = weights[q.group_of_episode]
+        return of_episode @ firsts @ critics / of_episode.sum()
+
+    influences = evaluate(q, GRID.unsafe).influences
+    for group in range(5):
+        little = 1e-3 * np.eye(5)[group]
+        slope = (refitted(1 + little) - refitted(1 - little)) / 2e-3
+        np.testing.assert_allclose(influences[group], slope, atol=1e-5, rtol=1e-3)
+    np.testing.assert_allclose(influences.sum(0), 0, atol=1e-6)  # counting every group twice changes nothing
 
 
-def test_bootstrap_samples_spread_as_estimates_from_fresh_logs_do():
-    fresh = [evaluate(fitted(log_of(800, seed)), GRID.unsafe, bootstrap=False).cost for seed in range(40)]
-    spreads = [
-        evaluate(fitted(log_of(800, seed), resamples=60), GRID.unsafe).resampled[:, 1].std() for seed in range(5)
-    ]
+def test_the_sampling_spread_is_how_estimates_from_fresh_logs_scatter():
+    fresh = [evaluate(fitted(log_of(800, seed)), GRID.unsafe).cost for seed in range(40)]
+    spreads = [evaluate(fitted(log_of(800, seed)), GRID.unsafe).sampling_spread[1] for seed in range(5)]
     assert np.mean(spreads) == pytest.approx(np.std(fresh), rel=0.4)
 
 
@@ -177,7 +195,7 @@ def test_a_termination_ends_the_sums_and_a_truncation_does_not(terminated):
         action_high=[1],
     )
     q = FittedQ(log, lambda o, a: np.ones((len(o), 1), np.float32), DISCOUNT, HORIZON)
-    values = q.evaluate(log.actions, log.actions[log.episode_starts], bootstrap=False)
+    values = q.evaluate(log.actions, log.actions[log.episode_starts])
     lasting = DISCOUNT * (0.75 if terminated else 1.0)
     expected = sum(lasting**t for t in range(HORIZON))
     assert values.returned == pytest.approx(expected, rel=1e-5)

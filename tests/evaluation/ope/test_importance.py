@@ -128,6 +128,15 @@ def test_with_equal_weights_every_episode_counts_and_with_one_heavy_weight_only_
     assert Weights(log, heavy, STEPS).effective_episodes == pytest.approx([1, 1, 1], abs=1e-3)
 
 
+def test_weights_too_large_for_a_number_leave_finite_estimates():
+    log = every_sequence()
+    weights = Weights(log, np.full(len(log), 500.0), STEPS)
+    assert weights.effective_episodes == pytest.approx([8, 8, 8])
+    assert importance.weighted(weights, log.rewards, DISCOUNT) == pytest.approx(
+        importance.weighted(Weights(log, np.zeros(len(log)), STEPS), log.rewards, DISCOUNT)
+    )
+
+
 def test_an_episode_cut_off_before_the_horizon_leaves_the_later_steps_to_the_others():
     log = Dataset.from_arrays(
         observations=np.zeros((3, 1)),

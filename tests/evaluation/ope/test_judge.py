@@ -106,6 +106,8 @@ def test_the_measured_error_is_relative_to_the_values_and_without_the_noise_of_t
     # 10 is less than half of 100: its error of 1 counts as 1 / 50, which is below the least error.
     assert calibration.error("return") == pytest.approx(0.03)
     assert calibration.spread("cost", -30.0) == pytest.approx(calibration.error("cost") * 30)
+    assert calibration.spread("cost", 30.0, amplification=2.5) == pytest.approx(2.5 * calibration.error("cost") * 30)
+    assert calibration.spread("cost", 30.0, amplification=0.9) == calibration.spread("cost", 30.0)
 
 
 def test_a_source_is_checked_by_its_own_logged_actions_and_elsewhere_by_those_of_its_clone():

@@ -42,7 +42,7 @@ def shifted(observations):
 def opinion(log, features):
     fitted = FittedQ(log, features, DISCOUNT, STEPS)
     following, first = shifted(log.next_observations), shifted(log.observations[log.episode_starts])
-    values = fitted.evaluate(following, first, bootstrap=False)
+    values = fitted.evaluate(following, first)
     clone = clone_of(log, "the log", np.ones(len(log), bool))
     return second_opinion(fitted, [clone], following, first, values), values
 

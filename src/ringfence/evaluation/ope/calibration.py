@@ -36,6 +36,7 @@ class SourceCheck:
     cost_spread: float
     estimated_return: float
     estimated_cost: float
+    amplification: float = 1.0  # of the estimates' errors, see `fqe.Values`
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +55,11 @@ class Calibration:
         ]
         return max(float(np.sqrt(np.mean(squares))), LEAST_ERROR)
 
-    def spread(self, signal: str, value: float) -> float:
-        """The standard deviation that the measured error gives to an estimate of this value."""
-        return self.error(signal) * self._size(value, signal)
+    def spread(self, signal: str, value: float, amplification: float = 1.0) -> float:
+        """The standard deviation that the measured error gives to an estimate of this value. Errors were measured on the
+        sources; an estimate that amplifies errors more than theirs do is given so much more."""
+        usual = float(np.mean([check.amplification for check in self.checks]))
+        return self.error(signal) * self._size(value, signal) * max(amplification / usual, 1.0)
 
     def _size(self, value: float, signal: str) -> float:
         return max(abs(value), LEAST_SIZE * max(abs(got) for _, got, _ in self._checked(signal)), 1e-12)
@@ -83,10 +86,10 @@ def calibrate(fitted: FittedQ, reference: Dataset, seed: int = 0, behaviours: Be
         if len(got) == 0:
             continue
         clone = clone_of(log, name, rows)
-        values = fitted.evaluate(*behaved(log, rows, (behaviours or {}).get(name, clone.sample), rng), bootstrap=False)
+        values = fitted.evaluate(*behaved(log, rows, (behaviours or {}).get(name, clone.sample), rng))
         mean, spread = got.mean(0), got.std(0)
         measured = float(mean[0]), float(mean[1]), float(spread[0]), float(spread[1])
-        checks.append(SourceCheck(name, len(got), *measured, values.returned, values.cost))
+        checks.append(SourceCheck(name, len(got), *measured, values.returned, values.cost, values.amplification))
         clones.append(clone)
         if spread[1] > 0:
             shapes.append((got[:, 1] - mean[1]) / spread[1])

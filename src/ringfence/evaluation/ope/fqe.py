@@ -12,7 +12,7 @@ logged pairs it is. A next pair that is more unlike than all but one in two hund
 the log until it is as unlike as those: what the log does not show is valued like the most unusual that it does show.
 
 The same numbers give more: the variance of an episode's cost (a backup of second moments), the weight of each logged row
-in the estimate (a marginalised importance weight), and the spread over bootstrap samples of episodes.
+in the estimate (a marginalised importance weight), and how far the estimates of other samples of episodes would scatter.
 """
 
 from dataclasses import dataclass
@@ -27,8 +27,7 @@ from ringfence.evaluation.ope.features import Features, Rows
 Vector = NDArray[np.float64]
 RIDGE = 1e-3  # of each feature's own size
 FOREIGN = 0.995  # a pair is foreign if its leverage is above that of this share of the logged pairs
-GROUPS = 25  # of episodes; bootstrap samples draw groups
-RESAMPLES = 30
+GROUPS = 25  # of episodes, whose influence on the estimates is looked at
 LEVERAGE_ROWS = 20_000
 CHUNK = 20_000  # rows of features at a time
 
@@ -40,7 +39,7 @@ class Values:
     returned: float  # expected discounted reward over the horizon
     cost: float  # expected discounted cost over the horizon
     cost_spread: float  # standard deviation of an episode's discounted cost
-    resampled: Vector  # (resamples, 2): return and cost of each bootstrap sample of episodes
+    influences: Vector  # (groups, 2): derivative of return and cost by how often a group of episodes counts
     weights: Vector  # (rows,): the weight of each logged row in the estimates; they sum to the discounted steps
     critics: Vector  # (features, 2): of return and cost, with the whole horizon to go
     in_range: bool  # whether both values are possible at all, given the least and greatest step of the log
@@ -49,6 +48,19 @@ class Values:
     def effective_rows(self) -> float:
         """(sum w)^2 / sum w^2: how many rows the estimate really rests on."""
         return float(self.weights.sum() ** 2 / max((self.weights**2).sum(), 1e-300))
+
+    @property
+    def sampling_spread(self) -> Vector:
+        """(2,): standard deviation of return and cost over samples of episodes, by the infinitesimal jackknife (Jaeckel,
+        1972; Efron, 1982): what bootstrap samples of groups of episodes give to first order, without their refits."""
+        groups = len(self.influences)
+        return np.asarray(np.sqrt((self.influences**2).sum(0) * groups / max(groups - 1, 1)))
+
+    @property
+    def amplification(self) -> float:
+        """sum |w| / |sum w|. An error of e in what the critics say of each row moves the estimate by up to e sum |w|: it is
+        1 where the policy does what some mixture of logged rows does, and grows with what is extrapolated from them."""
+        return float(np.abs(self.weights).sum() / max(abs(self.weights.sum()), 1e-300))
 
 
 class FittedQ:
@@ -63,12 +75,10 @@ class FittedQ:
         *,
         ridge: float = RIDGE,
         groups: int = GROUPS,
-        resamples: int = RESAMPLES,
         seed: int = 0,
     ):
         self.log, self.features, self.discount, self.ridge = log, features, discount, ridge
         self.horizon = log.horizon if horizon is None else int(horizon)
-        self.resamples, self.seed = resamples, seed
         lengths = log.episode_ends - log.episode_starts
         episodes = len(lengths)
         rng = np.random.default_rng(seed)
@@ -119,7 +129,7 @@ class FittedQ:
         penalty[0] = 1e-9  # of the constant
         return np.asarray(penalty)
 
-    def evaluate(self, next_actions: Rows, start_actions: Rows, *, bootstrap: bool = True) -> Values:
+    def evaluate(self, next_actions: Rows, start_actions: Rows) -> Values:
         """The policy that takes `next_actions` in the log's next observations and `start_actions` in the first ones."""
         log = self.log
         following = self.following(next_actions)
@@ -133,14 +143,17 @@ class FittedQ:
         ones = np.ones(self.groups)
         backup, once, factor = self._solve(ones, cross)
         start = ones @ starts / counts.sum()
-        critics, spread, discounted_visits = self._over_horizon(backup, once, start, factor, costly)
+        values, visits, spread = self._over_horizon(backup, once, start, factor, costly)
+        critics = values[-1]
         value = start @ critics
-        weights = self.pairs @ linalg.cho_solve(factor, discounted_visits).astype(np.float32)
+        dual = linalg.cho_solve(factor, visits.T)
+        weights = self.pairs @ dual.sum(1).astype(np.float32)
+        starts -= counts[:, None] * start
         return Values(
             returned=float(value[0]),
             cost=float(value[1]),
             cost_spread=spread,
-            resampled=self._bootstrap(cross, starts, counts) if bootstrap else np.zeros((0, 2)),
+            influences=self._influences(values, dual, cross) + starts @ critics / counts.sum(),
             weights=np.asarray(weights, np.float64) / len(log),
             critics=critics,
             in_range=self._possible(value),
@@ -161,35 +174,49 @@ class FittedQ:
 
     def _over_horizon(
         self, backup: Vector, once: Vector, start: Vector, factor: tuple[Vector, bool], costly: Vector
-    ) -> tuple[Vector, float, Vector]:
-        """Critics, the spread of an episode's cost, and the discounted visits of features.
+    ) -> tuple[NDArray[np.float64], Vector, float]:
+        """Critics with 0 to `horizon` steps to go, the discounted visits of features at each step, and the spread of an
+        episode's cost.
 
         Second moments: E[(c + discount C')^2] = E[c^2] + 2 discount E[c C'] + discount^2 E[C'^2].
         """
         costly = linalg.cho_solve(factor, costly) / len(self.log)
-        values, second, visit = np.zeros_like(once[:, :2]), np.zeros(len(start)), start.copy()
-        visits = np.zeros(len(start))
-        for _ in range(self.horizon):
-            second = once[:, 2] + 2 * self.discount * costly @ values[:, 1] + self.discount**2 * backup @ second
-            values = once[:, :2] + self.discount * backup @ values
-            visits += visit
+        values = np.zeros((self.horizon + 1, len(start), 2))
+        visits, second = np.zeros((self.horizon, len(start))), np.zeros(len(start))
+        visit = start
+        for step in range(self.horizon):
+            before = values[step]
+            second = once[:, 2] + 2 * self.discount * costly @ before[:, 1] + self.discount**2 * backup @ second
+            values[step + 1] = once[:, :2] + self.discount * backup @ before
+            visits[step] = visit
             visit = self.discount * (backup.T @ visit)
-        mean = start @ values
-        return values, float(np.sqrt(max(start @ second - mean[1] ** 2, 0.0))), visits
+        mean = start @ values[-1]
+        return values, visits, float(np.sqrt(max(start @ second - mean[1] ** 2, 0.0)))
 
-    def _bootstrap(self, cross: NDArray[np.float64], starts: Vector, counts: Vector) -> Vector:
-        """Return and cost, refitted on bootstrap samples of (groups of) episodes."""
-        rng = np.random.default_rng(self.seed + 1)
-        out = np.zeros((self.resamples, 2))
-        for k in range(self.resamples):
-            weights = np.bincount(rng.integers(0, self.groups, self.groups), minlength=self.groups).astype(float)
-            backup, once, _ = self._solve(weights, cross)
-            step = (self.discount * backup).astype(np.float32)
-            first = once[:, :2].astype(np.float32)
-            values = np.zeros_like(first)
-            for _ in range(self.horizon):
-                values = first + step @ values
-            out[k] = (weights @ starts / (weights @ counts)) @ values
+    def _influences(self, values: NDArray[np.float64], dual: Vector, cross: NDArray[np.float64]) -> Vector:
+        """(groups, 2): d value / d weight of each group of episodes, by way of the moments A, B and b:
+
+            sum_h  u_h' (db + discount dB w_{h-1} - dA w_h),    u_h = A^-1 (visits with h steps to go)
+
+        The sums over h are matrices, which every group's moments are multiplied with."""
+        rows = len(self.log)
+        gram, crossed, target = (moments.sum(0) / rows for moments in (self.gram, cross, self.targets))
+        out = np.zeros((self.groups, 2))
+        for signal in range(2):
+            behind = dual @ values[1:, :, signal][::-1]  # (features, features): sum_h u_h w_h'
+            ahead = self.discount * dual @ values[:-1, :, signal][::-1]
+            once = dual.sum(1)
+            for group in range(self.groups):
+                share = self.rows[group]
+                moved = self.gram[group] - share * gram
+                penalty = self._penalty(moved)
+                penalty[0] = 0.0
+                out[group, signal] = (
+                    once @ (self.targets[group, :, signal] - share * target[:, signal])
+                    + np.vdot(ahead, cross[group] - share * crossed)
+                    - np.vdot(behind, moved)
+                    - np.diag(behind) @ penalty
+                ) / rows
         return out
 
     def _possible(self, value: Vector) -> bool:

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from ringfence.data.dataset import Dataset
 
 Vector = NDArray[np.float64]
+LARGEST = 600.0  # logarithm of a weight; beyond it a product of many ratios is no longer a finite number
 
 
 class Weights:
@@ -35,7 +36,7 @@ class Weights:
         self.known = self.there | log.terminations[ends - 1][:, None]  # what happened is known, be it nothing
         self._index = np.minimum(starts[:, None] + steps, (ends - 1)[:, None])
         ratios = np.where(self.there, np.asarray(log_ratios, np.float64)[self._index], 0.0)
-        self.weights: Vector = np.exp(np.cumsum(ratios, axis=1))
+        self.weights: Vector = np.exp(np.clip(np.cumsum(ratios, axis=1), -LARGEST, LARGEST))
 
     def table(self, rows: ArrayLike) -> Vector:
         """A column of the log as (episodes, steps), 0 where nothing was logged."""
@@ -45,6 +46,7 @@ class Weights:
     def effective_episodes(self) -> Vector:
         """(sum w)^2 / sum w^2 at each step, over the episodes known there."""
         w = np.where(self.known, self.weights, 0.0)
+        w = w / np.maximum(w.max(0), 1e-300)  # their squares must not overflow
         return np.asarray(w.sum(0) ** 2 / np.maximum((w**2).sum(0), 1e-300))
 
 

@@ -60,7 +60,7 @@ class Judgement:
     support: Support
     sources: tuple[SourceCheck, ...]
     second_opinion: SecondOpinion
-    sampling_spread: float  # standard deviation of the cost over bootstrap samples of episodes
+    sampling_spread: float  # standard deviation of the cost over samples of episodes
     calibration_spread: float  # the same from the error on the log's own behaviours
     judgeable: bool
     verdict: Sentence | None  # None without a limit
@@ -158,11 +158,11 @@ class Judge:
         )
 
     def _estimate(self, signal: str, values: Values, confidence: float) -> tuple[Estimate, float, float]:
-        """The value and its bounds: sampling error (bootstrap) and measured error (calibration) add up as variances."""
+        """The value and its bounds: sampling error (jackknife) and measured error (calibration) add up as variances."""
         column = 0 if signal == "return" else 1
         value = values.returned if signal == "return" else values.cost
-        sampling = float(values.resampled[:, column].std(ddof=1)) if len(values.resampled) > 1 else 0.0
-        calibrated = self.calibration.spread(signal, value)
+        sampling = float(values.sampling_spread[column])
+        calibrated = self.calibration.spread(signal, value, values.amplification)
         width = float(norm.ppf(confidence)) * float(np.hypot(sampling, calibrated))
         lower, upper = value - width, value + width
         if signal == "cost":  # which is never negative

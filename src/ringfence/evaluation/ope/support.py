@@ -26,6 +26,7 @@ class Support:
     foreign_on_path: float  # the same, each state weighted by how often the policy would come there
     nearest: float  # distance to the nearest logged pair, in units of that between logged pairs (median, on the path)
     effective_episodes: float  # how many logged episodes the estimate rests on
+    amplification: float  # of errors, by weights of rows that cancel each other; 1 is none (see `fqe.Values`)
     detector: float | None  # share of its actions that its own detector calls foreign, if it has one
 
 
@@ -61,6 +62,7 @@ class Coverage:
             foreign_on_path=float(weights @ foreign),
             nearest=nearest,
             effective_episodes=values.effective_rows / length,
+            amplification=values.amplification,
             detector=_by_detector(controller, log.next_observations[rows], next_actions[rows]),
         )
 
