@@ -41,5 +41,5 @@ def test_the_run_of_the_page_can_be_read_as_it_says(tmp_path, monkeypatch, capsy
     assert "bc 5" in capsys.readouterr().out
     named = re.findall(r"^\| `([\w.]+)`", (DOCS / "runs.md").read_text(), re.MULTILINE)
     expected = {"evaluations.jsonl", "warnings.jsonl"}  # only where there is something to say
-    by_the_command_line = {"result.png", "judgement.json"}
+    by_the_command_line = {"result.png", "report.html", "judgement.json"}
     assert {name for name in named if not (Path("runs/mine") / name).exists()} <= expected | by_the_command_line

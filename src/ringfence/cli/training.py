@@ -38,8 +38,8 @@ def add_train(verbs: Any) -> None:
         "  ringfence train halfcheetah-torque --limit 30 --seeds 0 1 2 --task halfcheetah-torque\n"
         "  ringfence train --resume runs/my_logs-cpq-1\n"
         "  ringfence train --resume runs/my_logs-cpq-1 --steps 100000\n\n"
-        "Everything the run makes goes into its directory: configuration, metrics, checkpoints, the policy, the verdict and "
-        "a picture.",
+        "Everything the run makes goes into its directory: configuration, metrics, checkpoints, the policy, the verdict, "
+        "a picture and a page for the browser.",
     )
     parser.add_argument("log", metavar="LOG", nargs="?", help=f"{LOG_HELP}; with --resume, where the log is now")
     add_log_options(parser)
@@ -108,6 +108,8 @@ def add_train(verbs: Any) -> None:
 def train(options: argparse.Namespace) -> int:
     from rich.console import Console
 
+    from ringfence.errors import MissingExtra
+    from ringfence.reports.html.report import write_run_page
     from ringfence.reports.judgement import print_judgements
     from ringfence.reports.run import plot_run, print_run
 
@@ -123,6 +125,10 @@ def train(options: argparse.Namespace) -> int:
     for member in run.members:
         print(f"policy: {run.directory.policy_path(member, run.members)}")
     print(f"picture: {run.path / 'result.png'}")
+    try:
+        print(f"page: {write_run_page(run, log)}")
+    except MissingExtra as error:
+        print(f"note: no page was written: {error}", file=sys.stderr)
     return NOT_INSIDE if options.require_inside and not all(verdict.inside for verdict in run.verdicts) else 0
 
 

@@ -9,6 +9,7 @@ policy*.safetensors one per member
 verdict.json        whether each policy is inside its limit, with the reasons; verdict.txt in words
 judgement.json      what episodes that were set aside say of each policy
 result.png          the picture
+report.html         the page for the browser
 .lock               held by the process that works on the run
 """
 

@@ -98,7 +98,7 @@ def _limit_parts(found: LogNumbers, limit: Limit) -> tuple[LimitTool, Plots, *tu
                        size=size, **sizes)
         )  # fmt: skip
     plots.hover(plot, drawn, {"source": "@name", "cost": "@x", "return": "@y", "steps": "@length"})
-    plots.limit_line(plot, limit.discounted, movable=True)
+    plots.limit_line(plot, limit.discounted, movable=True, beside=float(found.returns.mean()))
     greatest = 1.1 * max(float(found.costs.max()), limit.discounted, 1e-9)
     tool = LimitTool(0.0, greatest, limit.discounted, limit_words(found.costs, found.returns, limit))
     caption = "Each point is an episode. Drag the dashed limit, here or above: left of it is inside."

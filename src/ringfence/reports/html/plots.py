@@ -115,8 +115,9 @@ def whiskers(plot: Any, x: Any, y: Any, *, x_bounds: Any = None, y_bounds: Any =
         plot.segment("x", "y0", "x", "y1", source=ends, color=hue, line_width=1.6)
 
 
-def limit_line(plot: Any, limit: float, dimension: str = "height", *, movable: bool = False) -> Any:
-    """The limit, dashed; with `movable` it can be dragged and is found by its name."""
+def limit_line(plot: Any, limit: float, dimension: str = "height", *, beside: float, movable: bool = False) -> Any:
+    """The limit, dashed; with `movable` it can be dragged and is found by its name. `beside` is a place on the other axis: a
+    point there, which is not seen, keeps the limit in view."""
     from bokeh.models import Span
 
     wide = 3.0 if movable else 1.5
@@ -125,6 +126,8 @@ def limit_line(plot: Any, limit: float, dimension: str = "height", *, movable: b
         editable=movable, name="limit" if movable else None, hover_line_width=wide + 2,
     )  # fmt: skip
     plot.add_layout(line)
+    x, y = (limit, beside) if dimension == "height" else (beside, limit)
+    plot.scatter([x], [y], alpha=0.0)
     return line
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ringfence.errors import InvalidSetting, WouldOverwrite
+from ringfence.errors import InvalidSetting, RingfenceError, WouldOverwrite
 from ringfence.reports.html.parts import Page
 from ringfence.reports.html.render import require_bokeh, write_page
 
@@ -64,7 +64,44 @@ def report(paths: Sequence[str], asked: Asked, out: Path | None = None, *, overw
 
 
 def page_of(kind: str, paths: Sequence[str], asked: Asked) -> Page:
+    if kind == "run":
+        return page_of_run(Path(paths[0]), asked)
     from ringfence.reports.html.log_page import log_page
 
     log = asked.load(paths[0])
     return log_page(log, asked.discount, asked.limit_of(log))
+
+
+def page_of_run(path: Path, asked: Asked) -> Page:
+    from ringfence.reports.html.run_page import run_page
+    from ringfence.training import Run
+
+    run = Run.load(path)
+    log, why_not = log_of(run, asked)
+    return run_page(run, log, why_not)
+
+
+def log_of(run: Any, asked: Asked) -> tuple[Any, str]:
+    """The log that a run learned from, or None and why it is not there. One that the user names must be the right one."""
+    from ringfence import api
+
+    if asked.log is not None:
+        log = asked.load(asked.log)
+        if log.fingerprint != run.configuration.log.fingerprint:
+            raise InvalidSetting(f"{asked.log} is not the log that {run.path} was trained on (its fingerprint differs)")
+        return log, ""
+    try:
+        log = api.log_of_run(run.path)
+    except (RingfenceError, OSError) as error:
+        return None, str(error)
+    if log.fingerprint != run.configuration.log.fingerprint:
+        return None, f"{log.name} has changed since the run learned from it"
+    return log, ""
+
+
+def write_run_page(run: Any, log: Any) -> Path:
+    """The page of a run that has just ended, in its directory."""
+    from ringfence.reports.html.run_page import run_page
+
+    require_bokeh()
+    return write_page(run_page(run, log), run.directory.path / NAME)

@@ -1,0 +1,155 @@
+"""The numbers of a run's page. Beside the log everything is over the log's horizon: sums without end are brought to it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ringfence.data import Dataset, episode_table
+from ringfence.limits import over_horizon
+from ringfence.reports.html.differences import Differences, differences
+from ringfence.reports.html.log_numbers import sources
+from ringfence.reports.html.plots import thinned
+from ringfence.training import Member, Run
+from ringfence.training.verdict import Verdict, last_row
+
+MOST_EPISODES = 3_000
+MOST_DIFFERENCES = 4  # members whose differences are shown
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A discounted return and cost over the log's horizon, and by what evidence. Bounds are one-sided."""
+
+    name: str
+    evidence: str
+    returned: float
+    cost: float
+    least_return: float | None = None
+    most_return: float | None = None
+    least_cost: float | None = None
+    most_cost: float | None = None
+    over_limit: float | None = None  # share of episodes
+    episodes: int | None = None
+
+
+@dataclass(frozen=True)
+class Logged:
+    """The episodes of the log, at most MOST_EPISODES of them, and what each source got."""
+
+    costs: np.ndarray
+    returns: np.ndarray
+    codes: np.ndarray
+    names: tuple[str, ...]
+    means: tuple[Expectation, ...]
+
+
+@dataclass(frozen=True)
+class RunNumbers:
+    run: Run
+    log: Dataset | None
+    verdicts: tuple[Verdict, ...]
+    judgements: tuple[Mapping[str, Any] | None, ...]  # of each member, as `Judgement.to_dict` has it
+    expectations: tuple[Expectation, ...]
+    logged: Logged | None
+    differences: tuple[tuple[Member, Differences], ...]
+
+
+def run_numbers(run: Run, log: Dataset | None) -> RunNumbers:
+    judgements = judgements_of(run)
+    found: list[Expectation] = []
+    for member, judgement in zip(run.members, judgements, strict=True):
+        found += expectations_of(run, member, judgement)
+    changed = []
+    if log is not None:
+        pairs = zip(run.members, run.artifacts, strict=False)
+        changed = [(m, differences(log, a)) for m, a in list(pairs)[:MOST_DIFFERENCES] if a.has_policy and fits(a, log)]
+    return RunNumbers(
+        run=run,
+        log=log,
+        verdicts=tuple(run.verdicts),
+        judgements=judgements,
+        expectations=tuple(found),
+        logged=None if log is None else logged_of(log, run.configuration.discount),
+        differences=tuple(changed),
+    )
+
+
+def fits(artifact: Any, log: Dataset) -> bool:
+    return (artifact.observation_dim, artifact.action_dim) == (log.observations.shape[1], log.actions.shape[1])
+
+
+def named(run: Run, member: Member) -> str:
+    """What tells a member from the others."""
+    words = [f"seed {member.seed}"] if len({m.seed for m in run.members}) > 1 else []
+    words += [f"limit {member.limit:g}"] if len({m.limit for m in run.members}) > 1 else []
+    return ", ".join(words) or "policy"
+
+
+def judgements_of(run: Run) -> tuple[Mapping[str, Any] | None, ...]:
+    """The judgement on each member: of this process, else of the run's directory; None where there is none."""
+    from ringfence.evaluation.ope.runs import JUDGEMENT_FILE
+
+    found: list[Any] = [judgement.to_dict() for judgement in run.judgements]
+    if not found and run.path is not None:
+        try:
+            found = json.loads((run.path / JUDGEMENT_FILE).read_bytes())
+        except (OSError, ValueError):
+            found = []
+    whole = isinstance(found, list) and len(found) == len(run.members) and all(is_judgement(j) for j in found)
+    return tuple(found) if whole else (None,) * len(run.members)
+
+
+def is_judgement(value: Any) -> bool:
+    if not isinstance(value, dict) or not {"returned", "cost", "sentence", "advice", "support", "limit"} <= set(value):
+        return False
+    estimates = [value[name].get(bound) for name in ("returned", "cost") for bound in ("value", "lower", "upper")]
+    return all(isinstance(number, int | float) for number in estimates)
+
+
+def expectations_of(run: Run, member: Member, judgement: Mapping[str, Any] | None) -> list[Expectation]:
+    """What critics, held-out episodes and a simulation say of one member."""
+    discount, horizon, name = run.configuration.discount, run.configuration.horizon, named(run, member)
+    found = []
+    if judgement is not None:
+        earned, spent = judgement["returned"], judgement["cost"]
+        found.append(
+            Expectation(
+                name,
+                f"episodes set aside, bounds at {judgement['confidence']:.0%}",
+                *(earned["value"], spent["value"], earned["lower"], earned["upper"], spent["lower"], spent["upper"]),
+                over_limit=judgement.get("share_over_limit"),
+            )
+        )
+    trained, tested = last_row(run.metrics, member, "policy"), last_row(run.evaluations, member)
+    if "qc_start" in trained and "qr_start" in trained:
+        returned, cost = (over_horizon(float(trained[key]), discount, horizon) for key in ("qr_start", "qc_start"))
+        found.append(Expectation(name, "the critics, at a steady pace", returned, cost))
+    if {"discounted_return", "discounted_cost", "length"} <= set(tested):
+        evidence = f"simulation, {tested['length']:.0f} steps an episode"
+        got = (float(tested["discounted_return"]), float(tested["discounted_cost"]))
+        episodes = run.configuration.extras.get("episodes")
+        found.append(Expectation(name, evidence, *got, over_limit=tested.get("share_over_limit"), episodes=episodes))
+    return found
+
+
+def logged_of(log: Dataset, discount: float) -> Logged:
+    table, (codes, names) = episode_table(log, discount), sources(log)
+    shown, of_episode = thinned(len(table), MOST_EPISODES), codes[table.start]
+    means = []
+    for code, name in enumerate(names):
+        mine = of_episode == code
+        means.append(
+            Expectation(
+                name if log.source is not None else "the log",
+                "in the log",
+                float(table.discounted_returns[mine].mean()),
+                float(table.discounted_costs[mine].mean()),
+                episodes=int(mine.sum()),
+            )
+        )
+    return Logged(
+        table.discounted_costs[shown], table.discounted_returns[shown], of_episode[shown], names, tuple(means)
+    )

@@ -1,0 +1,191 @@
+"""The page of a run: the verdict, what it earns and costs, where it differs from the operators, whether to believe it."""
+
+import numpy as np
+
+from ringfence.data import Dataset
+from ringfence.reports.html import plots
+from ringfence.reports.html.again import command_of
+from ringfence.reports.html.change_parts import change_parts
+from ringfence.reports.html.health import health_parts, learning_plots
+from ringfence.reports.html.parts import (
+    Cell,
+    Command,
+    Facts,
+    Folded,
+    Headline,
+    Notice,
+    Page,
+    Part,
+    Plot,
+    Plots,
+    Section,
+    Table,
+    Tone,
+    Words,
+    counted,
+    number,
+    row,
+    share,
+    short,
+)
+from ringfence.reports.html.run_numbers import Expectation, RunNumbers, named, run_numbers
+from ringfence.training import Run
+
+TONES: dict[str | None, Tone] = {
+    "inside": "good", "outside": "bad", "unsure": "unsure", "no estimate": "unsure", "cannot tell": "unsure",
+}  # fmt: skip
+MOST_HEADLINES = 3
+
+
+def run_page(run: Run, log: Dataset | None, why_no_log: str = "") -> Page:
+    """`log` is the one that the run learned from; without it the page has no comparison with the operators."""
+    found = run_numbers(run, log)
+    changed, variants = change_parts(found)
+    missing = (Notice(f"The log is not here, so the policy cannot be compared with it: {why_no_log}",
+                      "name it with --log where it is now"),) if log is None else ()  # fmt: skip
+    sections = (
+        *((Section("The verdicts", (_verdict_table(found),)),) if len(run.members) > 1 else ()),
+        Section("What it earns and what it costs", (*missing, *_comparison(found))),
+        *((Section("Where it acts unlike the operators", changed),) if changed else ()),
+        Section("Learning", learning_plots(run)),
+        Section("Health", health_parts(run)),
+        Section("What made it", _making(run)),
+    )
+    title = run.path.name if run.path is not None else run.configuration.method
+    return Page("run", title, _lead(run), sections, _headlines(found), {"variants": variants} if variants else {})
+
+
+def _lead(run: Run) -> str:
+    configuration = run.configuration
+    limits = ", ".join(f"{limit:g}" for limit in sorted({member.limit for member in run.members}))
+    policies = counted(len(run.members), "policy").replace("policys", "policies")
+    state = "" if run.finished else " The run has not finished; this is what it has reached."
+    return (
+        f"{policies} by {configuration.method} from {configuration.log.rows:,} steps of {configuration.log.name}, with a "
+        f"limit of {limits} on the discounted cost (at {configuration.discount:g}); "
+        f"{configuration.schedule.steps:,} steps of training.{state}"
+    )
+
+
+def _headlines(found: RunNumbers) -> tuple[Headline, ...]:
+    """The verdict of training, and what the episodes that were set aside say. Of many policies the counts."""
+    members = found.run.members
+    if len(members) > MOST_HEADLINES:
+        inside = sum(verdict.inside for verdict in found.verdicts)
+        tone: Tone = "good" if inside == len(members) else "unsure"
+        text = "By the cost critic or by simulation; each policy is in the table below."
+        return (Headline(f"{inside} of {len(members)} policies inside the limit", tone, text),)
+    lines = []
+    for member, verdict, judgement in zip(members, found.verdicts, found.judgements, strict=True):
+        who = f"{named(found.run, member)}: " if len(members) > 1 else ""
+        lines.append(Headline(f"{who}{verdict.judgement}", TONES[verdict.judgement], verdict.words))
+        if judgement is not None:
+            cost, returned = judgement["cost"], judgement["returned"]
+            text = (
+                f"{judgement['sentence']}. Expected discounted cost {short(cost['value'])}, between {short(cost['lower'])} "
+                f"and {short(cost['upper'])}; expected discounted return {short(returned['value'])}, between "
+                f"{short(returned['lower'])} and {short(returned['upper'])} (over {judgement['horizon']} steps, each bound "
+                f"at {judgement['confidence']:.0%})."
+            )
+            word = f"{who}judged by episodes set aside: {judgement['verdict'] or 'no limit'}"
+            lines.append(Headline(word, TONES.get(judgement["verdict"], ""), text, judgement["advice"]))
+    return tuple(lines)
+
+
+def _verdict_table(found: RunNumbers) -> Table:
+    rows = []
+    for verdict, judgement in zip(found.verdicts, found.judgements, strict=True):
+        judged = (judgement or {}).get("verdict")
+        cells = (
+            Cell(verdict.judgement, None, TONES[verdict.judgement]),
+            number(verdict.cost),
+            Cell(verdict.basis or ""),
+        )
+        rows.append(
+            (number(verdict.seed), number(verdict.limit), *cells, Cell(judged or "", None, TONES.get(judged, "")))
+        )
+    headings = ("seed", "limit", "verdict", "cost", "by", "by episodes set aside")
+    return Table(headings, tuple(rows), tools=True, name="verdicts")
+
+
+def _comparison(found: RunNumbers) -> tuple[Part, ...]:
+    horizon = found.run.configuration.horizon
+    logged = found.logged.means if found.logged is not None else ()
+    headings = ("who", "by", "episodes", "return", "at least", "cost", "at most", "over the limit")
+    table = Table(
+        headings,
+        tuple(_expectation_row(e) for e in (*logged, *found.expectations)),
+        caption=f"Discounted (at {found.run.configuration.discount:g}) over {horizon} steps, the log's longest episode. The "
+        f"critics' sums have no end; shown is what falls into {horizon} steps at a steady pace.",
+        name="expectations",
+    )
+    caption = "Points: logged episodes. Diamonds: their means. Stars: the policy, with the bounds of its estimate."
+    return Plots((Plot(_comparison_plot(found), "Return against cost, on one horizon", caption),)), table
+
+
+def _expectation_row(e: Expectation) -> tuple[Cell, ...]:
+    episodes = Cell("") if e.episodes is None else number(e.episodes)
+    return (
+        *row(e.name, e.evidence), episodes, number(e.returned), number(e.least_return), number(e.cost),
+        number(e.most_cost), share(e.over_limit),
+    )  # fmt: skip
+
+
+def _comparison_plot(found: RunNumbers) -> object:
+    horizon = found.run.configuration.horizon
+    plot = plots.blank(f"discounted cost over {horizon} steps", f"discounted return over {horizon} steps")
+    everything = (*(found.logged.means if found.logged is not None else ()), *found.expectations)
+    height = float(np.mean([e.returned for e in everything])) if everything else 0.0
+    count, marks = 0, []
+    if found.logged is not None:
+        logged, count = found.logged, len(found.logged.names)
+        for code, (name, mean) in enumerate(zip(logged.names, logged.means, strict=True)):
+            mine, hue = logged.codes == code, plots.colour(code)
+            plots.dots(plot, name, logged.costs[mine], logged.returns[mine], hue=hue, size=4, alpha=0.35)
+            labels = {"name": np.array([mean.name]), "by": np.array(["mean in the log"])}
+            marks.append(
+                plots.dots(
+                    plot, None, [mean.cost], [mean.returned], hue=hue, size=13, marker="diamond", alpha=1, **labels
+                )
+            )
+    for index, e in enumerate(found.expectations):
+        hue = plots.colour(count + index)
+        if e.most_cost is not None:
+            bounds = [np.array([value]) for value in (e.least_cost, e.most_cost, e.least_return, e.most_return)]
+            plots.whiskers(plot, [e.cost], [e.returned], x_bounds=bounds[:2], y_bounds=bounds[2:], hue=hue)
+        labels = {"name": np.array([e.name]), "by": np.array([e.evidence])}
+        label = f"{e.name}: {e.evidence}"
+        marks.append(
+            plots.dots(plot, label, [e.cost], [e.returned], hue=hue, size=17, marker="star", alpha=1, **labels)
+        )
+    plots.hover(plot, marks, {"who": "@name", "by": "@by", "cost": "@x", "return": "@y"})
+    for limit in sorted({member.limit for member in found.run.members}):
+        plots.limit_line(plot, limit, beside=height)
+    plots.add_legend(plot, "limit", plots.LIMIT_COLOUR, "dashed")
+    return plot
+
+
+def _making(run: Run) -> tuple[Part, ...]:
+    configuration = run.configuration
+    command = command_of(configuration)
+    in_memory = (
+        "" if configuration.log.origin else " (the log was given in memory: write it to a file and name it as LOG)"
+    )
+    again: tuple[Part, ...] = (
+        (Words(f"The command that makes it again{in_memory}:"), Command(command)) if command else
+        (Words("It was trained for several limits in one program: see ringfence.train(..., limits=...) in Python."),)
+    )  # fmt: skip
+    log, computed = configuration.log, configuration.computed_by[-1] if configuration.computed_by else {}
+    facts = {
+        "log": log.name, "rows": f"{log.rows:,}", "fingerprint of the log": log.fingerprint, "method": configuration.method,
+        "seeds": ", ".join(str(seed) for seed in sorted({m.seed for m in run.members})),
+        "task": str(configuration.task or "none"), **{name: str(value) for name, value in configuration.versions.items()},
+        **{f"computed by: {name}": str(value) for name, value in computed.items()},
+    }  # fmt: skip
+    settings = tuple(row(name, str(value)) for name, value in configuration.settings.items() if name != "limit")
+    schedule = tuple(row(name, str(value)) for name, value in vars(configuration.schedule).items())
+    return (
+        *again,
+        Facts(tuple(facts.items())),
+        Folded("All settings", (Table(("setting", "value"), (*settings, *schedule), name="settings"),)),
+    )

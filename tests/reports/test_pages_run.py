@@ -1,0 +1,219 @@
+"""The page of a run: the verdict first, one horizon, where the policy differs, and the command that makes it again."""
+
+import shlex
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import ringfence
+from ringfence.cli import build_parser, main
+from ringfence.data import Dataset, save
+from ringfence.deploy import Policy
+from ringfence.reports.html.again import command_of, reading_words
+from ringfence.reports.html.differences import differences, profile
+from ringfence.reports.html.render import write_page
+from ringfence.reports.html.run_page import run_page
+from ringfence.training import Configuration, Member, Run, Schedule
+from ringfence.training.configuration import LogRecord
+from tests.logs import narrow_log
+from tests.reports.pages import content, objects, read
+
+SMALL = {"hidden": (8,), "batch_size": 16, "cvae_steps": 10, "ood_samples": 2}
+LOG = replace(
+    narrow_log(rows=1000, with_source=True), observation_names=("heat [K]", "flow", "load"), units={"flow": "l/s"}
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("run") / "mine"
+    method = ringfence.CPQ(limit=9.0, **SMALL)
+    return ringfence.train(LOG, method, steps=20, log_every=5, out=out, holdout=0.4, progress=False)
+
+
+@pytest.fixture(scope="module")
+def page(run):
+    return write_page(run_page(Run.load(run.path), LOG), run.path / "page.html")
+
+
+def test_the_verdict_comes_first_with_its_interval_and_reason(run, page):
+    text = read(page).text
+    judgement = run.judgements[0]
+    said = [text.index(words) for words in (run.verdict.words, judgement.reason, "What it earns and what it costs")]
+    assert said == sorted(said)
+    assert f"between {judgement.cost.lower:.4g} and {judgement.cost.upper:.4g}" in text
+    assert judgement.advice in text
+
+
+def test_policy_and_sources_stand_on_the_same_horizon(run, page):
+    rows = {(row[0], row[1].split(",")[0]): row for row in read(page).tables["expectations"][1:]}
+    share = 1 - 0.99**50  # of an endless sum at a steady pace
+    assert float(rows["policy", "the critics"][5]) == pytest.approx(share * run.metrics[-1]["qc_start"], rel=1e-3)
+    assert float(rows["policy", "episodes set aside"][6]) == pytest.approx(run.judgements[0].cost.upper, rel=1e-3)
+    half = slice(0, 500)  # what the first source wrote: ten episodes of 50 steps
+    discounted = (0.99 ** np.arange(50) * LOG.costs[half].reshape(10, 50)).sum(1).mean()
+    assert float(rows["gentle", "in the log"][5]) == pytest.approx(discounted, rel=1e-3)
+
+
+def test_learning_and_health_are_drawn_with_names_and_the_limit(run, page):
+    text = read(page).text
+    for title in (
+        "Cost that the critic expects",
+        "Actions that count as safe",
+        "(alpha)",
+        "(KL)",
+        "Cost: critic against what followed",
+    ):
+        assert title in text
+    limits = [line["location"] for line in objects(content(page), "Span")]
+    assert limits == [9.0, 9.0]  # beside the log, and over training
+    for warning in run.warnings:
+        assert warning["text"] in text
+
+
+# Where it differs
+
+
+def shifted_policy(log, shift):
+    """A policy that always sends the middle of the range plus `shift`, in the user's units."""
+    half = (log.action_high - log.action_low) / 2
+    bias = np.concatenate([np.arctanh(shift / half), np.zeros(len(half))])
+    tensors = {"actor.0.weight": np.zeros((log.observations.shape[1], len(bias))), "actor.0.bias": bias}
+    zeros, ones = np.zeros(log.observations.shape[1]), np.ones(log.observations.shape[1])
+    return Policy.from_tensors("tanh-gaussian", tensors, zeros, ones, log.action_low, log.action_high).artifact
+
+
+def two_column_log():
+    """An action that follows the first observation, and costs nothing to foresee: action = observation."""
+    observations = np.stack([np.linspace(-1, 1, 100), np.ones(100)], 1)
+    return Dataset.from_arrays(
+        observations=observations, actions=observations[:, :1], rewards=np.zeros(100), costs=np.zeros(100),
+        episode=np.arange(100) // 20, next_observations=observations, action_low=[-1.0], action_high=[1.0],
+    )  # fmt: skip
+
+
+def test_changes_are_those_between_the_logged_action_and_the_policys():
+    log = two_column_log()
+    found = differences(log, shifted_policy(log, np.array([0.5])))
+    (action,) = found.actions
+    change = 0.5 - log.actions[:, 0]
+    assert (action.logged, action.policy) == (pytest.approx(0.0, abs=1e-6), pytest.approx(0.5, abs=1e-6))
+    assert action.size == pytest.approx(np.abs(change).mean(), rel=1e-5)
+    assert action.relative == pytest.approx(np.abs(change).mean() / 2, rel=1e-5)
+    assert action.notable == pytest.approx(np.mean(np.abs(change) > 0.2))
+    first, second = found.profiles
+    assert first.telling > 0.4  # of an action that is the first observation
+    assert second.telling == 0.0  # which says nothing
+    assert [(row.row, row.episode, row.step) for row in found.largest[:3]] == [(0, 0, 0), (1, 0, 1), (20, 1, 0)]
+    assert found.foreign is None  # it has no detector
+
+
+def test_a_profile_has_the_mean_of_every_bin():
+    values = np.repeat([1.0, 2.0, 3.0], 10)
+    logged = np.concatenate([np.full(10, 5.0), np.arange(10.0), np.zeros(10)])
+    found = profile(values, logged, 2 * values, 0, 0)
+    assert found.at.tolist() == [1, 2, 3]
+    assert found.logged.tolist() == [5, 4.5, 0]
+    assert found.policy.tolist() == [2, 4, 6]
+    np.testing.assert_allclose(found.low, [5, 0.9, 0])  # the 10 % quantile of 0, ..., 9
+
+
+def test_the_page_shows_changes_by_name_and_unit_and_switches_between_actions(page):
+    found, data = read(page), content(page)
+    assert "against flow [l/s]" in found.text
+    assert [row[0] for row in found.tables["changes"][1:]] == ["action_0", "action_1"]
+    assert len(found.tables["largest"]) == 13
+    assert [variant["labels"]["action-axis"] for variant in data["variants"]] == ["action_0", "action_1"]
+    assert set(data["variants"][0]["sources"]) == {"profile-0", "profile-1", "profile-2"}
+
+
+def test_without_its_log_the_page_says_so_and_shows_the_rest(run):
+    text = read(write_page(run_page(Run.load(run.path), None, "it was in memory"), run.path / "without.html")).text
+    assert "cannot be compared with it: it was in memory" in text
+    assert run.verdict.words in text
+    assert "Where it acts unlike" not in text
+
+
+# The command that makes it again
+
+
+def configuration(**changes):
+    given = {
+        "method": "cpq",
+        "settings": {**ringfence.CPQ().__dict__, "hidden": [64, 64], "anchor": 2.0, "discount": 0.95},
+        "members": (Member(3, 9.5), Member(4, 9.5)),
+        "schedule": Schedule(700, log_every=50),
+        "log": LogRecord(
+            "plant", 10, "f", 5, {"source": "my plant.csv", "options": {"csv_delimiter": ";", "action_low": [-2.0]}}
+        ),
+        "extras": {"task": "hopper-torque", "cost": None, "episodes": 4, "tensorboard": True, "holdout": 0.25},
+    }
+    return Configuration(**{**given, **changes})
+
+
+def test_the_command_asks_for_the_same_run():
+    command = shlex.split(command_of(configuration()))
+    options = vars(build_parser().parse_args(command[1:]))
+    assert command[:3] == ["ringfence", "train", "my plant.csv"]
+    expected = {
+        "limit": 9.5, "method": "cpq", "steps": 700, "seeds": [3, 4], "discount": 0.95,
+        "set": ["hidden=[64, 64]", "anchor=2.0"],
+        "task": "hopper-torque", "episodes": 4, "log_every": 50, "holdout": 0.25, "tensorboard": True, "csv_delimiter": ";",
+        "action_low": [-2.0],
+    }  # fmt: skip
+    assert {name: options[name] for name in expected} == expected
+    assert "evaluate_every" not in options  # the defaults are left out
+
+
+def test_columns_of_ones_own_are_named_again():
+    from dataclasses import asdict
+
+    from ringfence.data import ColumnMapping
+
+    mapping = ColumnMapping.from_words(["rewards=profit", "observations=speed,angle", "costs="])
+    words = reading_words({"columns": asdict(mapping)})
+    assert words[0] == "--columns"
+    assert ColumnMapping.from_words(words[1:]) == mapping
+
+
+def test_several_limits_in_one_run_are_for_python():
+    assert command_of(configuration(members=(Member(0, 1.0), Member(0, 2.0)))) is None
+
+
+# The command line
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of the command line, beside its log."""
+    folder = tmp_path_factory.mktemp("trained")
+    save(LOG, folder / "log.parquet")
+    words = ["train", str(folder / "log.parquet"), "--limit", "9", "--method", "bc", "--steps", "5", "--holdout", "0"]
+    assert main([*words, "--out", str(folder / "run"), "--set", "hidden=[8]", "batch_size=16"]) == 0
+    return folder
+
+
+def test_train_leaves_a_page_and_report_makes_it_again(trained, tmp_path):
+    page, log = trained / "run" / "report.html", trained / "log.parquet"
+    found = read(page).text
+    assert f"ringfence train {log} --limit 9.0 --method bc --steps 5" in found
+    assert "Where it acts unlike the operators" in found
+    log.rename(tmp_path / "moved.parquet")
+    assert main(["report", str(trained / "run")]) == 0
+    assert "cannot be compared with it" in read(page).text
+    assert main(["report", str(trained / "run"), "--log", str(tmp_path / "moved.parquet")]) == 0
+    assert "Where it acts unlike the operators" in read(page).text
+    (tmp_path / "moved.parquet").rename(log)
+
+
+def test_without_bokeh_training_succeeds_and_says_so_in_a_line(trained, capsys, monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "bokeh"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "bokeh", None)
+    (trained / "run" / "report.html").unlink()
+    assert main(["train", "--resume", str(trained / "run")]) == 0
+    assert "note: no page was written: a page needs Bokeh: pip install bokeh\n" in capsys.readouterr().err
+    assert not (trained / "run" / "report.html").exists()
+    assert main(["report", str(trained / "log.parquet")]) == 2
