@@ -102,17 +102,30 @@ def carry_out(experiment: Any, options: argparse.Namespace) -> int:
         return 0
     if options.report_only:
         print_files(write_report(results))
+        write_page(results)
         return 0
     command = "ringfence " + shlex.join(word for word in sys.argv[1:])
     state = conduct(experiment, options.out, results, machine, command=command)
     if state.done:
         print_files(write_report(results))
+        write_page(results)
     if state.interrupted:
         print("stopped and saved; run the same command to go on", file=sys.stderr)
         return 130
     for cell, reason in state.failed.items():
         print(f"{cell} has no result: {reason}", file=sys.stderr)
     return 1 if state.failed else 0
+
+
+def write_page(results: Path) -> None:
+    """The page for the browser, where it can be made."""
+    from ringfence.errors import MissingExtra
+    from ringfence.reports.html.report import write_sweep_page
+
+    try:
+        print_files([write_sweep_page(results)])
+    except MissingExtra as error:
+        print(f"note: no page was written: {error}", file=sys.stderr)
 
 
 def print_files(files: Any) -> None:

@@ -26,7 +26,7 @@ def add_report(verbs: Any) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to write the page")
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
     parser.add_argument(
-        "--log", metavar="LOG", help="the log that a run or a guard's policy was trained on, if it has moved"
+        "--log", metavar="LOG", help="the log of a run, if it has moved; for a guard, the training log or the policy"
     )
     add_log_options(parser)
 

@@ -39,6 +39,7 @@ def train_cell(cell: Cell, path: Path, log_file: Path) -> dict[str, Any] | None:
             log_every=schedule.log_every,
             evaluate_every=schedule.evaluate_every,
             checkpoint_every=schedule.checkpoint_every,
+            holdout=cell.holdout,
             progress=False,
         )
     seconds = time.monotonic() - began + spent_before(path)

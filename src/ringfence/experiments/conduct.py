@@ -11,6 +11,7 @@ from rich.table import Table
 
 from ringfence.errors import InvalidSetting
 from ringfence.experiments.cell import train_cell
+from ringfence.experiments.choosing import write_choices
 from ringfence.experiments.display import Display, duration
 from ringfence.experiments.engines import Engine, LocalEngine, available_cores
 from ringfence.experiments.grid import Cell, Experiment, LogSource
@@ -89,6 +90,7 @@ def conduct(
         engine.close()
     if not state.interrupted:
         write_references(experiment.cells, results)
+        write_choices(experiment, store, results)
     return state
 
 

@@ -93,6 +93,7 @@ class Cell:
     seed: int
     schedule: Schedule
     task: str | None = None
+    holdout: float = 0.0  # share of the episodes set aside to judge and choose by
 
     @cached_property
     def fingerprint(self) -> str:
@@ -100,7 +101,7 @@ class Cell:
         schedule = asdict(self.schedule)
         del schedule["log_every"], schedule["checkpoint_every"]
         told = [FORMAT, self.log_fingerprint, self.variant.method, self.hyperparameters, self.limit, self.seed]
-        return digest([*told, schedule, self.task])
+        return digest([*told, schedule, self.task, *([self.holdout] if self.holdout else [])])
 
     @cached_property
     def id(self) -> str:
@@ -117,6 +118,7 @@ class Cell:
     def from_dict(cls, value: Mapping[str, Any]) -> "Cell":
         log = LogSource(**value["log"])
         rest = {name: value[name] for name in ("log_fingerprint", "hyperparameters", "limit", "seed", "task")}
+        rest["holdout"] = value.get("holdout", 0.0)
         return cls(log=log, variant=Variant(**value["variant"]), schedule=Schedule(**value["schedule"]), **rest)
 
 
@@ -146,13 +148,24 @@ def grid(
     limits: Mapping[str, Sequence[float]] | Sequence[float],
     seeds: Sequence[int],
     schedule: Schedule,
+    holdout: float = 0.0,
 ) -> tuple[Cell, ...]:
     """Every combination of log (with the task it is evaluated in), variant, limit and seed. All of the first seed come
     first, so that a part of the cells is already a comparison. `limits` may differ between logs, by their names."""
     fingerprints = {source: source.fingerprint() for source, _ in logs}
     parameters = {variant.label: hyperparameters(variant) for variant in variants}
     return tuple(
-        Cell(source, fingerprints[source], variant, parameters[variant.label], float(limit), int(seed), schedule, task)
+        Cell(
+            source,
+            fingerprints[source],
+            variant,
+            parameters[variant.label],
+            float(limit),
+            int(seed),
+            schedule,
+            task,
+            holdout,
+        )
         for seed, variant, (source, task) in product(seeds, variants, logs)
         for limit in (limits[source.name] if isinstance(limits, Mapping) else limits)
     )

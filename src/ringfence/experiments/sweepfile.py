@@ -5,6 +5,7 @@ limits = [20, 30]
 seeds = [0, 1, 2]
 steps = 50_000
 task = "hopper-torque"            # only where there is a simulator
+holdout = 0.2                     # set episodes aside, by which a policy is chosen at the end
 
 [[methods]]
 method = "cpq"
@@ -27,7 +28,20 @@ from ringfence.limits import Limit
 from ringfence.tasks import TASKS, find
 
 READING = ("columns", "action_low", "action_high", "csv_delimiter", "csv_decimal")  # options of `ringfence.load`
-TOP = ("name", "log", "rows", "log_seed", *READING, "task", "limits", "limit_kind", "horizon", "seeds", "methods")
+TOP = (
+    "name",
+    "log",
+    "rows",
+    "log_seed",
+    *READING,
+    "task",
+    "limits",
+    "limit_kind",
+    "horizon",
+    "seeds",
+    "methods",
+    "holdout",
+)
 SCHEDULE = tuple(field.name for field in fields(Schedule))
 METHOD = ("method", "preset", "label", "settings", "grid")
 ROWS = 500_000
@@ -54,7 +68,9 @@ def read_sweep(path: str | Path) -> Experiment:
     seeds = listed(value, "seeds", path) if "seeds" in value else [0, 1, 2]
     if not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
         raise InvalidSetting(f"{path}: seeds are whole numbers from 0 on, not {seeds}")
-    return Experiment(str(value.get("name", path.stem)), grid([(source, task)], variants, limits, seeds, schedule))
+    return Experiment(
+        str(value.get("name", path.stem)), grid([(source, task)], variants, limits, seeds, schedule, share(value, path))
+    )
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -131,6 +147,14 @@ def listed(value: Mapping[str, Any], name: str, path: Path) -> list[Any]:
     if not isinstance(found, list) or not found:
         raise InvalidSetting(f"{path}: {name!r} must be a list with at least one entry, not {found!r}")
     return found
+
+
+def share(value: Mapping[str, Any], path: Path) -> float:
+    """The share of the episodes that every cell sets aside."""
+    found = value.get("holdout", 0.0)
+    if not isinstance(found, int | float) or isinstance(found, bool) or not 0 <= found < 1:
+        raise InvalidSetting(f"{path}: 'holdout' is a share of the episodes, at least 0 and below 1, not {found!r}")
+    return float(found)
 
 
 def number(value: Mapping[str, Any], name: str, path: Path) -> int:

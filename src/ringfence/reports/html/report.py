@@ -64,8 +64,14 @@ def report(paths: Sequence[str], asked: Asked, out: Path | None = None, *, overw
 
 
 def page_of(kind: str, paths: Sequence[str], asked: Asked) -> Page:
+    if len(paths) > 1:
+        return page_of_runs([Path(path) for path in paths], asked)
     if kind == "run":
         return page_of_run(Path(paths[0]), asked)
+    if kind == "sweep":
+        return page_of_sweep(Path(paths[0]))
+    if kind == "guard":
+        return page_of_guard(Path(paths[0]), asked)
     from ringfence.reports.html.log_page import log_page
 
     log = asked.load(paths[0])
@@ -79,6 +85,44 @@ def page_of_run(path: Path, asked: Asked) -> Page:
     run = Run.load(path)
     log, why_not = log_of(run, asked)
     return run_page(run, log, why_not)
+
+
+def page_of_runs(paths: Sequence[Path], asked: Asked) -> Page:
+    """The limit, if one is given, is what `choose` takes."""
+    from ringfence.reports.html.compare_numbers import runs_numbers
+    from ringfence.reports.html.compare_page import compare_page
+    from ringfence.training import Run
+
+    log, why_not = log_of(Run.load(paths[0]), asked)
+    limit = asked.limit_of(log) if log is not None else None
+    return compare_page(runs_numbers(paths, log, None if limit is None else limit.discounted, why_not))
+
+
+def page_of_sweep(place: Path) -> Page:
+    from ringfence.reports.html.compare_numbers import sweep_numbers
+    from ringfence.reports.html.compare_page import compare_page
+
+    folder = sweep_folder(place)
+    assert folder is not None
+    return compare_page(sweep_numbers(folder))
+
+
+def write_sweep_page(results: Path) -> Path:
+    """The page of an experiment, beside its tables."""
+    require_bokeh()
+    return write_page(page_of_sweep(results), results / NAME)
+
+
+def page_of_guard(path: Path, asked: Asked) -> Page:
+    """Compared with the training log, or with the policy alone, if one of them is named."""
+    from ringfence.deploy import Policy
+    from ringfence.reports.html.guard_numbers import guard_numbers
+    from ringfence.reports.html.guard_page import guard_page
+
+    reference = None
+    if asked.log is not None:
+        reference = Policy.load(asked.log) if asked.log.endswith(".safetensors") else asked.load(asked.log)
+    return guard_page(guard_numbers(path, reference))
 
 
 def log_of(run: Any, asked: Asked) -> tuple[Any, str]:

@@ -1,0 +1,258 @@
+"""The numbers of a page about many policies: the cells of a sweep, or several runs. All of a page have the same evidence."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ringfence.evaluation.statistics import bootstrap_interval
+from ringfence.limits import over_horizon
+from ringfence.reports.html.run_numbers import judgements_of
+from ringfence.training import Run
+from ringfence.training.verdict import last_row
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One policy: what it earns and costs, by the page's evidence."""
+
+    name: str
+    log: str
+    method: str
+    limit: float
+    seed: int
+    steps: int
+    verdict: str  # of training: inside, outside, unsure, no estimate
+    returned: float | None
+    cost: float | None
+    return_interval: Interval | None = None
+    cost_interval: Interval | None = None
+    over_limit: float | None = None  # share of episodes
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """The seeds of one method on one log at one limit."""
+
+    log: str
+    method: str
+    limit: float
+    seeds: tuple[Candidate, ...]
+    returned: float
+    cost: float
+    return_interval: Interval | None
+    cost_interval: Interval | None
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What `ringfence choose` says at one limit."""
+
+    limit: float
+    name: str | None
+    reason: str
+    sentences: Mapping[str, str] = field(default_factory=dict)  # the verdict on each candidate, best first
+
+
+@dataclass(frozen=True)
+class Comparison:
+    title: str
+    evidence: str  # how returns and costs are known
+    measure: str  # what the numbers are
+    candidates: tuple[Candidate, ...]
+    groups: tuple[Group, ...]
+    choices: tuple[Chosen, ...]
+    why_no_choice: str = ""
+    missing: tuple[str, ...] = ()  # cells without a result
+    command: str = ""
+
+
+# Of a sweep
+
+
+def sweep_numbers(results: Path) -> Comparison:
+    """From the result files of an experiment alone, and the choice that was made at its end."""
+    from ringfence.reports.results import gather
+
+    gathered = gather(results)
+    experiment = json.loads((results / "experiment.json").read_text(encoding="utf-8"))
+    found = [result for group in gathered.groups for result in group.results]
+    tested = all(result.get("test") for result in found)
+    candidates = tuple(of_cell(result, tested) for result in found)
+    choices = tuple(read_choices(results / "choice.json"))
+    held_out = any(result["cell"].get("holdout") for result in found)
+    why = (
+        "the choice is made when the sweep has ended" if held_out else
+        "the cells set no episodes aside; with holdout = 0.2 in the grid's file some of them judge the policies"
+    )  # fmt: skip
+    return Comparison(
+        title=gathered.name,
+        evidence="fresh simulated episodes" if tested else "the critics",
+        measure="return; discounted cost" if tested else "discounted sums without end",
+        candidates=candidates,
+        groups=groups_of(candidates),
+        choices=choices,
+        why_no_choice="" if choices else why,
+        missing=tuple(sorted(set(experiment["cells"]) - {result.get("id", "") for result in found})),
+        command=str(experiment.get("command", "")),
+    )
+
+
+def of_cell(result: Mapping[str, Any], tested: bool) -> Candidate:
+    cell, last = result["cell"], (result["metrics"] or [{}])[-1]
+    known: dict[str, Any] = {"returned": last.get("qr_start"), "cost": last.get("qc_start")}
+    if tested:
+        returns, costs = (np.asarray(result["test"][name], float) for name in ("return", "discounted_cost"))
+        known = {
+            "returned": float(returns.mean()),
+            "cost": float(costs.mean()),
+            "return_interval": bootstrap_interval(returns),
+            "cost_interval": bootstrap_interval(costs),
+            "over_limit": float(np.mean(costs > cell["limit"])),
+        }
+    return Candidate(
+        name=result.get("id", f"{cell['variant']['label']}, limit {cell['limit']:g}, seed {cell['seed']}"),
+        log=cell["log"]["source"],
+        method=cell["variant"]["label"],
+        limit=float(cell["limit"]),
+        seed=int(cell["seed"]),
+        steps=int(cell["schedule"]["steps"]),
+        verdict=str(result.get("verdict", "")),
+        seconds=result.get("seconds"),
+        **known,
+    )
+
+
+def read_choices(path: Path) -> list[Chosen]:
+    """What `experiments.choosing` wrote; nothing where there is nothing to read."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["choices"]
+        return [chosen_of(float(entry["limit"]), entry) for entry in found]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def chosen_of(limit: float, choice: Mapping[str, Any]) -> Chosen:
+    sentences = {candidate["name"]: candidate["sentence"] for candidate in choice["candidates"]}
+    return Chosen(limit, choice["chosen"], choice["reason"], sentences)
+
+
+# Of several runs
+
+
+def runs_numbers(paths: Sequence[Path], log: Any, limit: float | None, why_no_log: str = "") -> Comparison:
+    runs = [Run.load(path) for path in paths]
+    judged = all(j is not None for run in runs for j in judgements_of(run))
+    simulated = all(last_row(run.evaluations, member) for run in runs for member in run.members)
+    evidence = "episodes set aside" if judged else "simulation" if simulated else "the critics, at a steady pace"
+    candidates = tuple(c for path, run in zip(paths, runs, strict=True) for c in of_run(str(path), run, evidence))
+    choices, why = choices_among(paths, runs, log, limit) if log is not None else ([], why_no_log)
+    horizons = sorted({run.configuration.horizon for run in runs})
+    return Comparison(
+        title=f"{len(runs)} runs",
+        evidence=evidence,
+        measure=f"discounted, over {' and '.join(map(str, horizons))} steps",
+        candidates=candidates,
+        groups=groups_of(candidates),
+        choices=tuple(choices),
+        why_no_choice=why,
+    )
+
+
+def of_run(path: str, run: Run, evidence: str) -> list[Candidate]:
+    found = []
+    for member, judgement, verdict in zip(run.members, judgements_of(run), run.verdicts, strict=True):
+        trained, tested = last_row(run.metrics, member, "policy"), last_row(run.evaluations, member)
+        known: dict[str, Any] = {"returned": None, "cost": None}
+        if evidence == "episodes set aside" and judgement is not None:
+            earned, spent = judgement["returned"], judgement["cost"]
+            known = {
+                "returned": earned["value"],
+                "cost": spent["value"],
+                "return_interval": (earned["lower"], earned["upper"]),
+                "cost_interval": (spent["lower"], spent["upper"]),
+                "over_limit": judgement.get("share_over_limit"),
+            }
+        elif evidence == "simulation":
+            known = {"returned": tested["discounted_return"], "cost": tested["discounted_cost"],
+                     "over_limit": tested.get("share_over_limit")}  # fmt: skip
+        elif "qc_start" in trained and "qr_start" in trained:
+            scale = over_horizon(1.0, run.configuration.discount, run.configuration.horizon)
+            known = {"returned": scale * trained["qr_start"], "cost": scale * trained["qc_start"]}
+        found.append(
+            Candidate(
+                name=run.directory.policy_path(member, run.members).relative_to(run.directory.path.parent).as_posix(),
+                log=run.configuration.log.name,
+                method=run.configuration.method,
+                limit=member.limit,
+                seed=member.seed,
+                steps=verdict.steps,
+                verdict=verdict.judgement,
+                **known,
+            )
+        )
+    return found
+
+
+def choices_among(
+    paths: Sequence[Path], runs: Sequence[Run], log: Any, limit: float | None
+) -> tuple[list[Chosen], str]:
+    """What `choose` takes at each limit, or why it cannot choose."""
+    from ringfence.errors import RingfenceError
+    from ringfence.evaluation.ope.runs import choose_among_runs
+
+    limits = sorted({member.limit for run in runs for member in run.members}) if limit is None else [limit]
+    parent = {str(path): path.parent for path in paths}
+    found = []
+    try:
+        for bound in limits:
+            choice = choose_among_runs(list(parent), log, bound).to_dict()
+            found.append(shortened(chosen_of(bound, choice), list(parent.values())))
+    except RingfenceError as error:
+        return [], str(error)
+    return found, ""
+
+
+def shortened(chosen: Chosen, folders: Sequence[Path]) -> Chosen:
+    """Policies by the names that the page gives them: without the folder that their run lies in."""
+
+    def short(name: str) -> str:
+        inside = [folder for folder in folders if Path(name).is_relative_to(folder)]
+        return Path(name).relative_to(inside[0]).as_posix() if inside else name
+
+    sentences = {short(name): sentence for name, sentence in chosen.sentences.items()}
+    name = None if chosen.name is None else short(chosen.name)
+    reason = chosen.reason.replace(chosen.name, name) if chosen.name and name else chosen.reason
+    return Chosen(chosen.limit, name, reason, sentences)
+
+
+# Of both
+
+
+def groups_of(candidates: Sequence[Candidate]) -> tuple[Group, ...]:
+    """Seeds together; those without a number are left out."""
+    seeds: dict[tuple[str, str, float], list[Candidate]] = {}
+    for candidate in candidates:
+        if candidate.returned is not None and candidate.cost is not None:
+            seeds.setdefault((candidate.log, candidate.method, candidate.limit), []).append(candidate)
+    made = []
+    for key, members in seeds.items():
+        returns, costs = (np.array([getattr(c, name) for c in members], float) for name in ("returned", "cost"))
+        several = len(members) > 1
+        made.append(
+            Group(
+                *key,
+                tuple(members),
+                float(returns.mean()),
+                float(costs.mean()),
+                bootstrap_interval(returns) if several else members[0].return_interval,
+                bootstrap_interval(costs) if several else members[0].cost_interval,
+            )
+        )
+    return tuple(made)

@@ -1,0 +1,166 @@
+"""The page of a sweep or of several runs: a table of everything, intervals, limits, and which one `choose` takes."""
+
+import json
+
+import numpy as np
+import pytest
+
+import ringfence
+from ringfence.errors import InvalidSetting
+from ringfence.evaluation.statistics import bootstrap_interval
+from ringfence.experiments import choosing
+from ringfence.experiments.grid import Cell, Experiment, LogSource, Schedule, Variant
+from ringfence.experiments.store import DirectoryStore
+from ringfence.experiments.sweepfile import read_sweep
+from ringfence.reports.html.compare_numbers import runs_numbers, sweep_numbers
+from ringfence.reports.html.compare_page import compare_page
+from ringfence.reports.html.render import write_page
+from ringfence.reports.html.report import kind_of, write_sweep_page
+from tests.logs import narrow_log
+from tests.reports.pages import content, objects, read
+from tests.reports.test_experiment import folder, result
+
+LIMITS = (20.0, 30.0)
+RESULTS = [
+    {**result(label, seed, limit, returns=[900.0 + 10 * limit + seed, 1100.0], costs=[0.9 * limit, 0.8 * limit + seed]),
+     "id": f"hopper-{label}-limit{limit:g}-seed{seed}", "verdict": "inside", "seconds": 4.0}
+    for label in ("cpq", "bc-safe") for limit in LIMITS for seed in (0, 1)
+]  # fmt: skip
+CHOICE = {
+    "limit": 30.0,
+    "chosen": "hopper-cpq-limit30-seed1",
+    "reason": "hopper-cpq-limit30-seed1: return at least 1150",
+    "candidates": [{"name": "hopper-cpq-limit30-seed1", "sentence": "inside the limit"}],
+}
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    folder(tmp_path / "store" / "grid", RESULTS)
+    return tmp_path / "store" / "grid"
+
+
+def test_every_cell_is_a_row_with_what_it_earned_and_cost(sweep):
+    heading, *rows = read(write_sweep_page(sweep)).tables["policies"]
+    assert len(rows) == len(RESULTS)
+    first = dict(zip(heading, rows[0], strict=True))
+    costs, returns = np.array([18.0, 16.0]), np.array([1100.0, 1100.0])
+    assert (first["method"], first["limit"], first["seed"], first["verdict"]) == ("cpq", "20", "0", "inside")
+    assert first["return"] == f"{returns.mean():.4g}"
+    assert first["discounted cost"] == f"{costs.mean():.4g}"
+    assert first["cost over limit"] == "0.85"  # 17 of 20
+    found = sweep_numbers(sweep).candidates[0]
+    assert found.cost_interval == bootstrap_interval(costs)
+    assert found.over_limit == 0.0
+
+
+def test_seeds_are_drawn_together_with_the_interval_of_their_mean(sweep):
+    group = sweep_numbers(sweep).groups[0]
+    means = np.array([17.0, 17.5])  # of the two seeds
+    assert (group.method, group.limit, len(group.seeds)) == ("cpq", 20.0, 2)
+    assert group.cost == pytest.approx(means.mean())
+    assert group.cost_interval == pytest.approx(bootstrap_interval(means))
+
+
+def test_cost_and_return_are_drawn_against_the_limit_where_there_are_several(sweep, tmp_path):
+    page = write_sweep_page(sweep)
+    assert len(content(page)["figures"]) == 3  # return against cost; cost and return against the limit
+    assert {line["location"] for line in objects(content(page), "Span")} == set(LIMITS)
+    folder(tmp_path / "one", [r for r in RESULTS if r["cell"]["limit"] == 20.0])
+    page = write_sweep_page(tmp_path / "one")
+    assert len(content(page)["figures"]) == 1
+    assert "All policies of a log have one limit" in read(page).text
+
+
+def test_the_page_says_which_one_choose_takes_and_why_or_why_not(sweep):
+    assert "the cells set no episodes aside" in read(write_sweep_page(sweep)).text
+    (sweep / "choice.json").write_text(json.dumps({"cells": [], "choices": [CHOICE]}))
+    found = read(write_sweep_page(sweep))
+    assert "limit 30: hopper-cpq-limit30-seed1" in found.text
+    assert CHOICE["reason"] in found.text
+    chosen = [row[-1] for row in found.tables["policies"] if row[-2] == "chosen"]
+    assert chosen == [CHOICE["chosen"]]
+
+
+def test_a_sweep_is_found_by_its_results_or_by_its_store(sweep):
+    assert kind_of(str(sweep)) == kind_of(str(sweep.parent)) == "sweep"
+    with pytest.raises(InvalidSetting, match="directory without"):
+        kind_of(str(sweep / "cells"))
+
+
+# Choosing at the end of a sweep
+
+
+def cell(limit, seed, holdout=0.5):
+    hyperparameters = {"discount": 0.99}
+    return Cell(LogSource("log.h5"), "f", Variant("bc", "bc"), hyperparameters, limit, seed, Schedule(), None, holdout)
+
+
+def test_what_is_set_aside_makes_another_cell_and_nothing_set_aside_the_same_as_before():
+    with_none, with_some = cell(20.0, 0, 0.0), cell(20.0, 0, 0.2)
+    assert with_none.fingerprint != with_some.fingerprint
+    assert Cell.from_dict(with_some.to_dict()) == with_some
+    old = {name: value for name, value in with_none.to_dict().items() if name != "holdout"}
+    assert Cell.from_dict(old).fingerprint == with_none.fingerprint
+
+
+def test_the_grid_says_what_is_set_aside(tmp_path):
+    (tmp_path / "log.h5").write_bytes(b"a log")
+    text = 'log = "log.h5"\nlimits = [20]\nmethods = ["bc"]\n'
+    (tmp_path / "grid.toml").write_text(text + "holdout = 0.2\n")
+    assert {c.holdout for c in read_sweep(tmp_path / "grid.toml").cells} == {0.2}
+    (tmp_path / "grid.toml").write_text(text + "holdout = 1.5\n")
+    with pytest.raises(InvalidSetting, match="'holdout' is a share"):
+        read_sweep(tmp_path / "grid.toml")
+
+
+def test_a_choice_is_made_at_each_limit_and_not_again_for_the_same_cells(tmp_path, monkeypatch):
+    cells = [cell(limit, seed) for limit in LIMITS for seed in (0, 1)]
+    store = DirectoryStore(tmp_path / "store")
+    for c in cells:
+        store.put_result(c.id, {})
+    asked = []
+
+    class Choice:
+        def to_dict(self):
+            best = str(store.path / "runs" / cells[1].id / "policy.safetensors")
+            return {"chosen": best, "reason": f"{best}: good", "candidates": [{"name": best, "sentence": "inside"}]}
+
+    def choose(paths, log, limit):
+        asked.append((len(paths), limit))
+        return Choice()
+
+    monkeypatch.setattr("ringfence.evaluation.ope.runs.choose_among_runs", choose)
+    monkeypatch.setattr("ringfence.api.log_of_run", lambda path: None)
+    for _ in range(2):
+        choosing.write_choices(Experiment("grid", tuple(cells)), store, tmp_path)
+    assert asked == [(4, 20.0), (4, 30.0)]
+    first, _ = json.loads((tmp_path / "choice.json").read_text())["choices"]
+    assert (first["chosen"], first["reason"]) == (cells[1].id, f"{cells[1].id}: good")
+
+
+def test_cells_that_set_nothing_aside_are_not_chosen_among(tmp_path):
+    store = DirectoryStore(tmp_path / "store")
+    store.put_result(cell(20.0, 0, 0.0).id, {})
+    choosing.write_choices(Experiment("grid", (cell(20.0, 0, 0.0),)), store, tmp_path)
+    assert not (tmp_path / "choice.json").exists()
+
+
+# Several runs
+
+
+def test_several_runs_stand_side_by_side_and_choose_is_asked(tmp_path):
+    log = narrow_log(rows=1000, with_source=True)
+    for name, width in (("narrow", 4), ("wide", 8)):
+        method = ringfence.BC(limit=30.0, hidden=(width,), batch_size=16)
+        ringfence.train(log, method, steps=5, out=tmp_path / name, holdout=0.4, progress=False)
+    found = runs_numbers([tmp_path / "narrow", tmp_path / "wide"], log, None)
+    assert found.evidence == "episodes set aside"
+    assert [c.name for c in found.candidates] == ["narrow/policy.safetensors", "wide/policy.safetensors"]
+    judged = json.loads((tmp_path / "wide" / "judgement.json").read_text())[0]
+    assert found.candidates[1].cost_interval == (judged["cost"]["lower"], judged["cost"]["upper"])
+    (choice,) = found.choices
+    assert set(choice.sentences) == {"narrow/policy.safetensors", "wide/policy.safetensors"}
+    page = read(write_page(compare_page(found), tmp_path / "page.html"))
+    assert all(sentence in page.text for sentence in choice.sentences.values())
+    assert choice.reason in page.text
