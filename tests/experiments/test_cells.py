@@ -82,6 +82,7 @@ def test_sweep_runs_a_users_grid_and_reports_it(sweep, tmp_path, capsys, monkeyp
     table = (store / "grid" / "table.md").read_text()
     assert "| log | 7 | bc | 2 | 40 |" in table
     assert str(store / "grid" / "table.tex") in out
+    assert str(store / "grid" / "report.html") in out
     assert len(list((store / "grid" / "cells").glob("*.json"))) == 2
     assert json.loads((store / "grid" / "experiment.json").read_text())["command"] == "ringfence sweep grid.toml"
 

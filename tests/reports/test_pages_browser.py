@@ -9,13 +9,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ringfence.deploy import Policy
 from ringfence.limits import Limit
+from ringfence.reports.html.guard_numbers import guard_numbers
+from ringfence.reports.html.guard_page import guard_page
 from ringfence.reports.html.log_page import limit_words, log_page
 from ringfence.reports.html.render import write_page
+from ringfence.reports.html.report import write_sweep_page
+from ringfence.reports.html.run_page import run_page
+from ringfence.training import Configuration, Member, Run, Schedule
+from ringfence.training.configuration import LogRecord
 from tests import browser as chromium
 from tests.browser import complaints, look, visit
 from tests.logs import narrow_log
 from tests.reports.pages import HOSTILE_NAMES, content
+from tests.reports.test_experiment import folder as sweep_folder
+from tests.reports.test_experiment import result
+from tests.reports.test_pages_guard import day
 
 ROOT = Path(__file__).parents[2]
 
@@ -136,6 +146,86 @@ def test_on_a_phone_nothing_is_wider_than_the_screen_and_in_the_dark_figures_are
     look(browser)
     visit(browser, log_file)
     assert axis_colours(browser) == {"#333c4a"}
+
+
+# The other pages
+
+
+def hostile_run(log):
+    """A run with a policy that always sends the middle, made without training."""
+    tensors = {"actor.0.weight": np.zeros((3, 4)), "actor.0.bias": np.zeros(4)}
+    policy = Policy.from_tensors("tanh-gaussian", tensors, [0] * 3, [1] * 3, log.action_low, log.action_high)
+    where = {"stage": "policy", "overall_step": 1, "seed": 0, "limit": 9.0}
+    metrics = [
+        {**where, "step": n, "qc_start": 8.0 + n, "qr_start": 50.0, "indicator": 0.5, "alpha": 1.0} for n in (1, 2)
+    ]
+    configuration = Configuration(
+        "cpq", {"discount": 0.99, "tau": 0.02}, (Member(0, 9.0),), Schedule(2),
+        LogRecord(HOSTILE_NAMES[0], len(log), log.fingerprint, log.horizon, {"source": HOSTILE_NAMES[1]}),
+    )  # fmt: skip
+    warnings = [{**where, "step": 2, "text": f"stalled: {HOSTILE_NAMES[1]}"}]
+    return Run(configuration, metrics, [], warnings, artifacts=[policy.artifact])
+
+
+def test_a_run_is_drawn_and_its_figures_switch_to_another_action(browser, folder):
+    log = replace(
+        narrow_log(rows=600), observation_names=HOSTILE_NAMES, action_names=("valve", HOSTILE_NAMES[0]), units={}
+    )
+    page = write_page(run_page(hostile_run(log), log), folder / "run.html")
+    look(browser)
+    visit(browser, page)
+    figures, inked = drawn(browser)
+    assert figures == inked == 8  # beside the log; three observations; two of learning; indicator and alpha
+    assert browser.title != "owned"
+    shown = (
+        "return Bokeh.documents.flatMap((d) => [...d._all_models.values()]).find((m) => m.name === 'profile-0').data"
+    )
+    before = browser.execute_script(f"{shown}.logged")
+    choose = "const s = document.getElementById('choice'); s.value = '1'; s.dispatchEvent(new Event('change'));"
+    browser.execute_script(choose)
+    wanted = content(page)["variants"][1]["sources"]["profile-0"]["logged"]
+    assert browser.execute_script(f"return [...({shown.removeprefix('return ')}.logged)]") == pytest.approx(wanted)
+    assert list(before) != pytest.approx(wanted)
+    assert complaints(browser) == []
+
+
+def rows_shown(browser, column):
+    return browser.execute_script(
+        "return [...document.getElementById('policies').tBodies[0].rows].filter((r) => !r.hidden)"
+        f".map((r) => r.cells[{column}].textContent)"
+    )
+
+
+def test_the_table_of_a_sweep_is_sorted_and_filtered(browser, folder):
+    (folder / "sweep").mkdir()
+    costs = {"cpq": 9.5, "bc-safe": 28.0, HOSTILE_NAMES[1]: 101.0}
+    cells = [{**result(name, 0, costs=[cost, cost]), "id": name} for name, cost in costs.items()]
+    page = write_sweep_page(sweep_folder(folder / "sweep" / "grid", cells))
+    visit(browser, page)
+    headings = browser.execute_script("return [...document.querySelectorAll('#policies th')].map((h) => h.innerText)")
+    index = next(i for i, heading in enumerate(headings) if heading.startswith("discounted cost"))
+    click = f"document.querySelectorAll('#policies th button')[{index}].click()"
+    browser.execute_script(click)
+    assert rows_shown(browser, index) == ["9.5", "28", "101"]  # as numbers: as text 101 would come first
+    browser.execute_script(click)
+    assert rows_shown(browser, index) == ["101", "28", "9.5"]
+    words = (
+        "const f = document.querySelector('input.filter'); f.value = 'BC safe'; f.dispatchEvent(new Event('input'));"
+    )
+    browser.execute_script(words)
+    assert rows_shown(browser, index) == ["28"]
+    assert browser.execute_script("return document.querySelector('output.shown').textContent") == "1 of 3 rows"
+    assert drawn(browser) == [1, 1]
+    assert complaints(browser) == []
+
+
+def test_a_day_at_the_plant_is_drawn_without_a_complaint(browser, folder):
+    page = write_page(guard_page(guard_numbers(day(folder / "guard.jsonl"))), folder / "guard.html")
+    look(browser, width=390)
+    visit(browser, page)
+    assert drawn(browser) == [4, 4]
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    assert complaints(browser) == []
 
 
 # Without a browser

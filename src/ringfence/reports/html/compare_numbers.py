@@ -88,7 +88,7 @@ def sweep_numbers(results: Path) -> Comparison:
     choices = tuple(read_choices(results / "choice.json"))
     held_out = any(result["cell"].get("holdout") for result in found)
     why = (
-        "the choice is made when the sweep has ended" if held_out else
+        "a choice is made when the sweep has ended, in a store that is a directory" if held_out else
         "the cells set no episodes aside; with holdout = 0.2 in the grid's file some of them judge the policies"
     )  # fmt: skip
     return Comparison(

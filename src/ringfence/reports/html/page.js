@@ -6,7 +6,7 @@
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
   };
   const short = (x, digits = 4) => (Number.isFinite(x) ? String(Number(x.toPrecision(digits))) : "none");
-  const percent = (x) => `${(100 * x).toFixed(100 * x >= 10 || x === 0 ? 0 : 100 * x >= 1 ? 1 : 2)} %`;
+  const percent = (x) => `${(100 * x).toFixed(100 * x >= 9.95 || x === 0 ? 0 : 100 * x >= 0.995 ? 1 : 2)} %`;
   const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
 
   // Tables: a click on a heading sorts, words filter.

@@ -169,7 +169,7 @@ def share(value: float | None) -> Cell:
 def percent(value: float) -> str:
     """As few digits as say something: 34 %, 3.4 %, 0.34 %."""
     size = abs(100 * value)
-    return f"{100 * value:.{0 if size >= 10 or size == 0 else 1 if size >= 1 else 2}f} %"
+    return f"{100 * value:.{0 if size >= 9.95 or size == 0 else 1 if size >= 0.995 else 2}f} %"
 
 
 def row(*cells: Cell | str | float | None) -> tuple[Cell, ...]:

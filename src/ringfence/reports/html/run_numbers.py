@@ -13,6 +13,7 @@ from ringfence.reports.html.differences import Differences, differences
 from ringfence.reports.html.log_numbers import sources
 from ringfence.reports.html.plots import thinned
 from ringfence.training import Member, Run
+from ringfence.training.rundir import JUDGEMENT_FILE
 from ringfence.training.verdict import Verdict, last_row
 
 MOST_EPISODES = 3_000
@@ -90,8 +91,6 @@ def named(run: Run, member: Member) -> str:
 
 def judgements_of(run: Run) -> tuple[Mapping[str, Any] | None, ...]:
     """The judgement on each member: of this process, else of the run's directory; None where there is none."""
-    from ringfence.evaluation.ope.runs import JUDGEMENT_FILE
-
     found: list[Any] = [judgement.to_dict() for judgement in run.judgements]
     if not found and run.path is not None:
         try:
