@@ -84,6 +84,29 @@ def test_learning_and_health_are_drawn_with_names_and_the_limit(run, page):
     assert "stalled: nothing counts as safe (policy stage, step 20)" in text
 
 
+@pytest.mark.parametrize("seeds", [2, 4])
+def test_several_policies_have_a_table_of_verdicts_and_of_many_the_page_counts(seeds, tmp_path):
+    members = tuple(Member(seed, 9.0) for seed in range(seeds))
+    where = {"stage": "policy", "step": 20_000, "overall_step": 20_000, "limit": 9.0, "qr_start": 50.0}
+    rows = [
+        {**where, "seed": seed, "qc_start": 8.0 + 2 * (seed == 1)} for seed in range(seeds)
+    ]  # the second is outside
+    settings = {"discount": 0.99, "tau": 0.02}
+    log = LogRecord("narrow", len(LOG), LOG.fingerprint, LOG.horizon)
+    several = Run(
+        Configuration("cpq", settings, members, Schedule(20_000), log),
+        rows,
+        artifacts=[shifted_policy(LOG, np.array([0.1 * seed, 0.0])) for seed in range(seeds)],
+    )
+    page = write_page(run_page(several, LOG), tmp_path / "page.html")
+    found = read(page)
+    assert [row[:3] for row in found.tables["verdicts"][1:3]] == [["0", "9", "inside"], ["1", "9", "outside"]]
+    assert (f"{seeds - 1} of {seeds} policies inside the limit" in found.text) == (seeds == 4)
+    assert ("seed 1: outside" in found.text) == (seeds == 2)
+    assert "seed 1: action_0" in found.text  # a choice for each policy and action
+    assert len(content(page)["variants"]) == 2 * seeds
+
+
 # Where it differs
 
 
