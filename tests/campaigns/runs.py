@@ -254,10 +254,12 @@ class Campaign:
             call = Call([*self.fresh, "--out", str(run)])
             status = call.wait()
             operations = end()
-            if status == 0 and operations < case:
-                print(f"{operations} operations of a run on a disk that fills up", flush=True)
+            if status == 0:  # nothing after that operation needed room
                 self.same_as_whole(f"full disk at {case}", run)
-                return
+                if operations < case:
+                    print(f"{operations} operations of a run on a disk that fills up", flush=True)
+                    return
+                continue
             if status != 1 or "No space left" not in call.said:
                 self.fault(f"full disk at {case}", f"status {status}: {call.said[-600:]}")
             self.refused(f"full disk at {case}", call, status)
