@@ -26,6 +26,8 @@ from ringfence.algorithms.cpq_departures import (
     one_ood_action,
     penalised_value,
     reward_bellman_target,
+    safe_weights,
+    smoothed_actions,
 )
 from ringfence.networks import sample_tanh, tanh_log_prob
 from tests.equations import reference
@@ -298,9 +300,12 @@ def test_our_actor_loss_normalises_qr_and_adds_hinge_and_anchor(batch, departed)
     qc = reference.q_each(state.critics.cost, batch.observations, actions)
     limit = max(float(np.median(qc)), 0.01)
     assert np.any(qc > limit)
-    expected = -np.mean(qr / np.mean(np.abs(qr)) - 2.0 * np.maximum(qc - limit, 0) / limit) + 0.7 * np.mean(
-        (actions - np.asarray(batch.actions)) ** 2
-    )
+    logged = np.asarray(batch.actions)
+    logged_cost = reference.q_each(state.critics.cost, batch.observations, logged)
+    weights = np.where(logged_cost <= limit, 1.0, method.unsafe_anchor)
+    assert 0.3 < np.mean(logged_cost <= limit) < 1.0
+    anchor = np.average(np.mean((actions - logged) ** 2, -1), weights=weights)
+    expected = -np.mean(qr / np.mean(np.abs(qr)) - 2.0 * np.maximum(qc - limit, 0) / limit) + 0.7 * anchor
     loss, _ = method.actor_loss(state.actor, state.critics, batch, jnp.asarray(limit), KEY)
     assert loss == pytest.approx(expected, rel=1e-3)
 
@@ -496,14 +501,53 @@ def test_the_policy_handed_out_is_the_actor_as_printed_and_an_average_of_actors_
     for old, new, average in zip(
         *map(jax.tree.leaves, (late.averaged_actor, after.actor, departed.policy_actor(after))), strict=True
     ):
-        np.testing.assert_allclose(average, 0.9995 * old + 0.0005 * new, rtol=1e-4, atol=1e-7)
+        np.testing.assert_allclose(average, (100_000 * old + 2 * new) / 100_002, rtol=1e-4, atol=1e-7)
     assert after.step == 100_001
 
 
-def test_the_average_forgets_the_random_start_and_then_remembers_for_long():
-    assert averaging_rate(jnp.asarray(0), 0.9995) == 1.0  # the first average is the actor itself
-    assert averaging_rate(jnp.asarray(90), 0.9995) == pytest.approx(1 / 10)
-    assert averaging_rate(jnp.asarray(1_000_000), 0.9995) == pytest.approx(5e-4, rel=1e-3)
+def test_actors_weigh_in_the_average_in_proportion_to_their_step():
+    average = np.zeros(50)
+    for step in range(50):
+        rate = float(averaging_rate(jnp.asarray(step)))
+        average = (1 - rate) * average + rate * np.eye(50)[step]
+    np.testing.assert_allclose(average, np.arange(1, 51) / np.arange(1, 51).sum(), atol=1e-6)
+
+
+def test_next_actions_are_the_most_likely_ones_with_noise_of_the_given_size_inside_the_bounds(batch, departed):
+    state = small_state(departed)
+    mode = np.tanh(np.asarray(state.actor(batch.next_observations).mean))
+    many = jax.vmap(lambda key: departed.next_actions(state, batch, key))(jax.random.split(KEY, 4000))
+    assert np.abs(mode).max() < 0.6  # the bounds are six standard deviations away
+    np.testing.assert_allclose(many.mean(0), mode, atol=0.01)
+    np.testing.assert_allclose(many.std(0), departed.target_noise, rtol=0.1)
+    np.testing.assert_allclose(replace(departed, target_noise=0.0).next_actions(state, batch, KEY), mode, rtol=1e-6)
+    assert np.abs(smoothed_actions(jnp.full((100, 2), 0.99), 1.0, KEY)).max() == 1.0
+
+
+def test_unsafe_logged_actions_weigh_a_tenth_of_safe_ones_and_the_safest_part_counts_as_safe():
+    costs = jnp.arange(10.0)
+    half = safe_weights(costs, jnp.asarray(4.0), 0.1)
+    np.testing.assert_allclose(half, np.array([1.0] * 5 + [0.1] * 5) / 0.55, rtol=1e-6)
+    np.testing.assert_allclose(safe_weights(costs, jnp.asarray(100.0), 0.1), np.ones(10))
+    safest = safe_weights(costs, jnp.asarray(-1.0), 0.0)  # the edge is the 0.3 quantile, 2.7
+    np.testing.assert_allclose(safest, [10 / 3] * 3 + [0.0] * 7, rtol=1e-6)
+
+
+def test_the_anchor_pulls_by_the_weights_that_the_cost_critic_gives_and_no_gradient_flows_through_them(batch, departed):
+    """With weight 0 for unsafe rows the gradient of the anchor does not depend on the actions in them."""
+    method = replace(departed, anchor=1e6, recovery_weight=0.0, unsafe_anchor=0.0)
+    state = small_state(method)
+    logged_cost = np.asarray(state.critics.cost(batch.observations, batch.actions))
+    limit = float(np.median(logged_cost))
+    moved = batch._replace(actions=jnp.where((logged_cost > limit)[:, None], -batch.actions, batch.actions))
+    fixed_cost = state.critics._replace(cost=lambda s, a: jnp.asarray(logged_cost))
+    here, there, with_all = (
+        jax.grad(each.actor_loss, has_aux=True)(state.actor, fixed_cost, rows, jnp.asarray(limit), KEY)[0]
+        for each, rows in ((method, batch), (method, moved), (replace(method, unsafe_anchor=0.5), moved))
+    )
+    for a, b in zip(*map(jax.tree.leaves, (here, there)), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert largest(jax.tree.map(jnp.subtract, here, with_all)) > 1.0
 
 
 def test_fresh_critics_have_the_size_and_the_mean_of_the_logs_values(printed, departed):

@@ -27,7 +27,6 @@ def test_the_neural_cpq_agrees_with_the_tabular_one_at_two_limits():
         cvae_steps=500,
         learning_rate=1e-3,
         actor_learning_rate=1e-3,
-        average_decay=0.999,
         anchor=0.1,
     )
     result = run(log, Plan(method, (Member(0, TIGHT), Member(0, LOOSE)), 4000), progress=False)
