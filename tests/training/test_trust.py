@@ -264,13 +264,13 @@ def test_a_method_that_plans_by_its_steps_cannot_go_on_for_longer(copy, monkeypa
 
 
 def test_what_was_said_of_another_policy_goes_with_it(copy):
-    for name in (JUDGEMENT_FILE, "result.png"):
-        (copy / name).write_text("of the policy after 40 steps")
+    said = [copy / name for name in (JUDGEMENT_FILE, "result.png", "report.html")]
+    for file in said:
+        file.write_text("of the policy after 40 steps")
     resume(copy)
-    assert (copy / JUDGEMENT_FILE).exists()
+    assert all(file.exists() for file in said)
     resume(copy, steps=50)
-    assert not (copy / JUDGEMENT_FILE).exists()
-    assert not (copy / "result.png").exists()
+    assert not any(file.exists() for file in said)
     assert json.loads((copy / "verdict.json").read_text())[0]["steps"] == 50
 
 

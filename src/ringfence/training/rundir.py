@@ -37,7 +37,7 @@ except ImportError:  # not a Unix: there is no lock
 
 STREAMS = ("metrics", "evaluations", "warnings")
 JUDGEMENT_FILE = "judgement.json"
-ABOUT_POLICIES = ("verdict.json", "verdict.txt", JUDGEMENT_FILE, "result.png")
+ABOUT_POLICIES = ("verdict.json", "verdict.txt", JUDGEMENT_FILE, "result.png", "report.html")
 LOCK = ".lock"
 CHECKPOINT_FILE = re.compile(r"step-(\d{1,18})\.(json|safetensors)")
 
