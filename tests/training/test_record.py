@@ -15,6 +15,7 @@ from tests.logs import narrow_log
 LOG = narrow_log(rows=600)
 TINY = CPQ(hidden=(8, 8), batch_size=16, cvae_steps=20, ood_samples=3)
 SCHEDULE = {"log_every": 10, "evaluate_every": 20, "checkpoint_every": 10}
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture(scope="module")
