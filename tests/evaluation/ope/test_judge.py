@@ -1,5 +1,7 @@
 """The verdict and the choice, on the reactor: a plant with two known controllers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.logs import narrow_log
@@ -62,6 +64,17 @@ def test_of_actions_unlike_any_logged_one_the_log_cannot_tell(judge):
     assert not judged.second_opinion.usable
 
 
+def test_backups_that_diverge_know_no_path_so_that_all_logged_states_count_alike(judge):
+    log = judge.log
+    full = np.full_like(log.actions, 3.0)  # full heating
+    values = judge.fitted.evaluate(full, full[: len(log.episode_starts)])
+    support = judge.coverage.of(lambda o: o, full, replace(values, in_range=False))
+    assert support.foreign_on_path == pytest.approx(support.foreign)
+    assert (
+        support.foreign_on_path != judge.coverage.of(lambda o: o, full, replace(values, in_range=True)).foreign_on_path
+    )
+
+
 def test_a_higher_confidence_gives_wider_bounds(judge):
     policy = shipped_policy("reactor", "safe")
     usual, strict = judge(policy, 20.0, confidence=0.9), judge(policy, 20.0, confidence=0.99)
@@ -107,6 +120,9 @@ def test_the_measured_error_is_relative_to_the_values_and_without_the_noise_of_t
     assert calibration.error("return") == pytest.approx(0.03)
     assert calibration.spread("cost", -30.0) == pytest.approx(calibration.error("cost") * 30)
     assert calibration.spread("cost", 30.0, amplification=2.5) == pytest.approx(2.5 * calibration.error("cost") * 30)
+    noisy = SourceCheck("b", 4, 100.0, 40.0, 0.0, 12.0, 100.0, 46.0)
+    steady = SourceCheck("a", 100, 10.0, 20.0, 0.0, 2.0, 11.0, 26.0)  # 2 of 20: a tenth; the other scatters by 0.3
+    assert Calibration((steady, noisy), (), np.zeros(1)).least_scatter(30.0) == pytest.approx(3.0)
     assert calibration.spread("cost", 30.0, amplification=0.9) == calibration.spread("cost", 30.0)
 
 

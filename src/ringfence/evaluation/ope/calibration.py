@@ -61,6 +61,13 @@ class Calibration:
         usual = float(np.mean([check.amplification for check in self.checks]))
         return self.error(signal) * self._size(value, signal) * max(amplification / usual, 1.0)
 
+    def least_scatter(self, cost: float) -> float:
+        """The least standard deviation of an episode's cost that is believed: that of the steadiest source, relative to its
+        size. The variance that is backed up is a difference of large numbers, and can come out as nothing."""
+        return min(check.cost_spread / self._size(check.cost, "cost") for check in self.checks) * self._size(
+            cost, "cost"
+        )
+
     def _size(self, value: float, signal: str) -> float:
         return max(abs(value), LEAST_SIZE * max(abs(got) for _, got, _ in self._checked(signal)), 1e-12)
 

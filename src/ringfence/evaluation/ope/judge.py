@@ -132,7 +132,8 @@ class Judge:
         cost, sampling, calibrated = self._estimate("cost", values, confidence)
         why_not = self._cannot_judge(values, support)
         verdict, reason, advice = decide(cost, limit, confidence, why_not)
-        tail = tail_of(cost.value, cost.upper, values.cost_spread, self.calibration.shape, limit)
+        scatter = max(values.cost_spread, self.calibration.least_scatter(cost.value))
+        tail = tail_of(cost.value, cost.upper, scatter, self.calibration.shape, limit)
         return Judgement(
             name=name or str(getattr(policy, "__name__", type(policy).__name__)),
             returned=returned,

@@ -49,7 +49,9 @@ class Coverage:
     def of(self, controller: Controller, next_actions: Rows, values: Values) -> Support:
         log, rows = self.log, self.rows
         weights = np.maximum(values.weights[rows], 0.0)
-        weights = weights / weights.sum() if weights.sum() > 0 else np.full(len(rows), 1 / len(rows))
+        if not values.in_range or weights.sum() <= 0:  # backups that diverge know no path: all states count alike
+            weights = np.ones(len(rows))
+        weights = weights / weights.sum()
         pairs = np.asarray(self.fitted.features(log.next_observations[rows], next_actions[rows]), np.float32)
         foreign = self.fitted.leverage(pairs) > self.fitted.most_leverage
         rng = np.random.default_rng(0)
