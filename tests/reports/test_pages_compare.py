@@ -82,6 +82,12 @@ def test_the_page_says_which_one_choose_takes_and_why_or_why_not(sweep):
     assert chosen == [CHOICE["chosen"]]
 
 
+def test_cells_without_any_estimate_are_a_table_and_no_figure(tmp_path):
+    page = write_sweep_page(folder(tmp_path, [{**result("bc", 0, tested=False), "metrics": []}]))
+    assert content(page)["figures"] == []
+    assert "No policy has an estimate" in read(page).text
+
+
 def test_a_sweep_is_found_by_its_results_or_by_its_store(sweep):
     assert kind_of(str(sweep)) == kind_of(str(sweep.parent)) == "sweep"
     with pytest.raises(InvalidSetting, match="directory without"):

@@ -31,7 +31,7 @@ from ringfence.reports.html.run_page import TONES
 def compare_page(found: Comparison) -> Page:
     sections = [
         Section("Every policy", (_table(found), *_missing(found))),
-        Section("Return against cost", (Plots(tuple(_frontier(found, log) for log in _logs(found))),)),
+        Section("Return against cost", _frontiers(found)),
         Section("What the limit does", _limits(found)),
         Section("Which one to take", _choices(found)),
     ]
@@ -108,6 +108,13 @@ def _logs(found: Comparison) -> list[str]:
 
 def _hues(found: Comparison) -> dict[str, str]:
     return {name: plots.colour(i) for i, name in enumerate(dict.fromkeys(c.method for c in found.candidates))}
+
+
+def _frontiers(found: Comparison) -> tuple[Part, ...]:
+    known = list(dict.fromkeys(g.log for g in found.groups))
+    if not known:
+        return (Words("No policy has an estimate of return and cost: there was no simulation, and no cost critic."),)
+    return (Plots(tuple(_frontier(found, log) for log in known)),)
 
 
 def _frontier(found: Comparison, log: str) -> Plot:
