@@ -64,12 +64,12 @@ def load(path: str) -> dict[str, Any]:
     }
 
 
-def train(path: str, steps: int = 50) -> dict[str, Any]:
+def train(path: str, settings: dict[str, Any], steps: int) -> dict[str, Any]:
     """Train on a log through the public API, and the most memory the process ever had."""
     from ringfence.algorithms import CPQ
     from ringfence.api import train as train_policy
 
-    method = CPQ(limit=30.0, cvae_steps=steps)
+    method = CPQ(limit=30.0, cvae_steps=steps, **{name: tuple_of(value) for name, value in settings.items()})
     train_policy(path, method, steps=steps, progress=False)
     return {"peak_megabytes": peak_megabytes()}
 
@@ -97,7 +97,12 @@ def sampling(rows: int, batch: int = 256, draws: int = 2000) -> dict[str, Any]:
     return {"batches_per_second": draws / best_seconds(lambda: draw(data).block_until_ready(), 1.0).wall}
 
 
-def large_log(rows: int) -> dict[str, Any]:
+def tuple_of(value: Any) -> Any:
+    """JSON has no tuples."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def large_log(rows: int, settings: dict[str, Any], steps: int = 50) -> dict[str, Any]:
     """All of the above on one log of Walker2d's size. What training needs is compared with training on a tiny log, so
     that Python and JAX themselves do not count."""
     from benchmarks.child import measure
@@ -109,8 +114,9 @@ def large_log(rows: int) -> dict[str, Any]:
         measure("benchmarks.logs:write_log", {"folder": tiny, "rows": 5000})
         for suffix in ("h5", "parquet"):
             measured[suffix] = measure("benchmarks.logs:load", {"path": f"{folder}/log.{suffix}"})
-        training = measure("benchmarks.logs:train", {"path": f"{folder}/log.h5"})["peak_megabytes"]
-        idle = measure("benchmarks.logs:train", {"path": f"{tiny}/log.h5"})["peak_megabytes"]
+        how = {"settings": settings, "steps": steps}
+        training = measure("benchmarks.logs:train", {"path": f"{folder}/log.h5", **how})["peak_megabytes"]
+        idle = measure("benchmarks.logs:train", {"path": f"{tiny}/log.h5", **how})["peak_megabytes"]
     data = measured["h5"]["data_megabytes"]
     measured["train"] = {
         "peak_megabytes": training,

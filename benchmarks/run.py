@@ -164,7 +164,8 @@ def startup(sizes: Sizes) -> dict[str, Any]:
 
 
 def large_log(sizes: Sizes) -> dict[str, Any]:
-    return measure("benchmarks.logs:large_log", {"rows": sizes.log_rows})
+    steps = min(50, sizes.trained)
+    return measure("benchmarks.logs:large_log", {"rows": sizes.log_rows, "settings": sizes.settings, "steps": steps})
 
 
 SECTIONS: dict[str, Callable[[Sizes], dict[str, Any]]] = {

@@ -24,6 +24,7 @@ STEPS = 1200
 
 SHARED = {"hidden": (16, 16), "batch_size": 32, "discount": DISCOUNT, "learning_rate": 3e-3}
 every_method = pytest.mark.parametrize("name", METHODS)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def make_log(rows=600, length=6, **columns):
@@ -60,14 +61,6 @@ FEW = 300  # steps, enough for what does not depend on how good a policy is
 def plan_of(name, seeds=(0,), steps=FEW):
     members = tuple(Member(seed, LIMIT) for seed in seeds)
     return Plan(small(name), members, steps, log_every=50, evaluate_every=steps, checkpoint_every=80)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """These programs run for milliseconds and compile for seconds."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @lru_cache

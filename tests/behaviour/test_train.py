@@ -13,6 +13,7 @@ from ringfence.errors import InvalidSetting, WouldOverwrite
 from tests.behaviour.wheel import TASK
 
 SMALL = {"steps": 1200, "hidden": (8,), "envs": 2, "segment": 100}
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 class Killed(Exception):

@@ -13,6 +13,7 @@ from tests.logs import narrow_log
 
 SMALL = ["--set", "hidden=[8,8]", "batch_size=16", "cvae_steps=20", "ood_samples=3"]
 FEW = ["--steps", "40", "--log-every", "10", "--checkpoint-every", "10", "--evaluate-every", "20"]
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,10 @@ from ringfence.cli import main
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 # What makes a command short enough for a test; the words of the README stay as they are.
 SHORT = {
+    "collect": ["--size", "2000"],
     "train": ["--steps", "6", "--set", "hidden=[8]", "batch_size=16", "cvae_steps=6"],
     "evaluate": ["--episodes", "2"],
     "demo": ["--quick"],

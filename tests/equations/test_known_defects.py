@@ -18,6 +18,7 @@ from tests.equations.conftest import SMALL, small_state
 from tests.logs import narrow_log
 
 KEY = jax.random.key(2)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def step_with_threshold(method, batch, threshold):

@@ -25,6 +25,7 @@ DRAWS = {
     "bear": ("noise", ACT),
 }  # of the deterministic policy; their number is the policy's
 both = pytest.mark.parametrize("name", METHODS)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def times(factor, tree):

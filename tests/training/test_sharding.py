@@ -21,6 +21,7 @@ CASES = {  # seeds, batch size: what is spread over the four devices
     "members and batch": ((0, 1), 16),
     "neither": ((0,), 15),
 }
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def trained(seeds, batch_size):
@@ -50,14 +51,6 @@ def main(folder):
         for i, tensors in enumerate(policies):
             np.savez(Path(folder) / f"{case}-{i}.npz", **tensors)
         (Path(folder) / f"{case}.json").write_text(json.dumps({"metrics": metrics, "devices": devices_used(case)}))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """These programs run for milliseconds and compile for seconds."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")
