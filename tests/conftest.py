@@ -28,9 +28,12 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(scope="module")
 def quick_compilation() -> Iterator[None]:
-    """For modules whose programs run for milliseconds and compile for seconds."""
+    """For modules whose programs run for milliseconds and compile for seconds. Compiled programs do not pass from such a
+    module to others or from others to it: they add floats in another order, and some tests compare with other processes."""
     import jax
 
+    jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()
