@@ -533,7 +533,7 @@ def test_unsafe_logged_actions_weigh_a_tenth_of_safe_ones_and_the_safest_part_co
     np.testing.assert_allclose(safest, [10 / 3] * 3 + [0.0] * 7, rtol=1e-6)
 
 
-def test_the_anchor_pulls_by_the_weights_that_the_cost_critic_gives_and_no_gradient_flows_through_them(batch, departed):
+def test_the_anchor_pulls_by_the_weights_that_the_cost_critic_gives(batch, departed):
     """With weight 0 for unsafe rows the gradient of the anchor does not depend on the actions in them."""
     method = replace(departed, anchor=1e6, recovery_weight=0.0, unsafe_anchor=0.0)
     state = small_state(method)

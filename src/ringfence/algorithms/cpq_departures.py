@@ -184,7 +184,7 @@ class CPQ(PaperCPQ):
     ) -> tuple[Scalar, Metrics]:
         """Line 14, with the anchor."""
         loss, actions, metrics = self.objective_loss(actor, critics, batch, limit, key)
-        logged_cost = jax.lax.stop_gradient(critics.cost(batch.observations, batch.actions))
+        logged_cost = critics.cost(batch.observations, batch.actions)
         weights = safe_weights(logged_cost, limit, self.unsafe_anchor)
         loss += self.anchor * anchor_loss(actions[0], batch.actions, weights)
         return loss, {**metrics, "actor_loss": loss}
