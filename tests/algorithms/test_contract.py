@@ -55,6 +55,13 @@ def small(name):
     return method_of(name, {**SHARED, **METHODS[name].small})
 
 
+@every_method
+def test_a_whole_number_for_a_float_is_that_float(name):
+    method = method_of(name, {"discount": 0, "limit": 3, "learning_rate": 1})
+    assert [type(value) for value in (method.discount, method.limit, method.learning_rate)] == [float] * 3
+    assert type(method.batch_size) is int
+
+
 FEW = 300  # steps, enough for what does not depend on how good a policy is
 
 

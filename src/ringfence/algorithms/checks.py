@@ -42,12 +42,15 @@ def one_of(method: Any, field: str, allowed: tuple[str, ...]) -> None:
 
 
 def field_types(method: Any) -> None:
-    """Each setting is of the type that its field states, whether it was typed, computed or read from a file."""
+    """Each setting is of the type that its field states, whether it was typed, computed or read from a file. A whole number
+    that stands for a float becomes one: some functions of JAX refuse integers."""
     hints = get_type_hints(type(method))
     for field in fields(method):
         value = getattr(method, field.name)
         if not is_of(value, hints[field.name]):
             raise InvalidSetting(f"{field.name} must be {in_words(hints[field.name])}, not {value!r}")
+        if is_number(value) and hints[field.name] in (float, float | None):
+            object.__setattr__(method, field.name, float(value))
 
 
 def is_of(value: Any, hint: Any) -> bool:
