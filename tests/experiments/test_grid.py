@@ -95,6 +95,12 @@ def test_the_paper_scale_is_half_a_million_steps_on_two_million_rows():
     assert (cell.schedule.steps, cell.log.rows) == (500_000, 2_000_000)
 
 
+def test_a_width_is_that_of_every_method():
+    narrow = figure_grid("figure1", rows=1000, tasks=["hopper"], seeds=[0], width=32).cells
+    assert {tuple(c.hyperparameters["hidden"]) for c in narrow} == {(32, 32)}
+    assert not {c.id for c in narrow} & {c.id for c in figure_grid("figure1", rows=1000).cells}
+
+
 def test_figure_2_shares_its_cells_at_30_with_figure_1():
     first, second = (
         {c.id for c in figure_grid(f, rows=1000, tasks=["walker2d"], methods=["cpq-paper"]).cells}

@@ -41,13 +41,14 @@ def add_reproduce(verbs: Any) -> None:
         "--scale", choices=("default", "paper"), default="default",
         help="default: 50,000 steps and 500,000 rows; paper: 500,000 steps and 2,000,000 rows",
     )  # fmt: skip
+    parser.add_argument("--width", type=whole(1), metavar="N", help="of hidden layers (default: each method's own)")
     add_engine_options(parser)
 
 
 def reproduce(options: argparse.Namespace) -> int:
     from ringfence.experiments.paper import figure_grid
 
-    names = ("scale", "steps", "rows", "seeds", "tasks", "methods", "limits", "evaluate_every", "test_episodes")
+    names = ("scale", "steps", "rows", "seeds", "tasks", "methods", "limits", "evaluate_every", "test_episodes", "width")
     experiment = figure_grid(options.figure, **{name: getattr(options, name) for name in names})
     return carry_out(experiment, options)
 

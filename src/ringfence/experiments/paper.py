@@ -5,7 +5,7 @@ Figure 2: cost and return against the limit, over a range of limits for each tas
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from ringfence.errors import InvalidSetting
 from ringfence.experiments.grid import Experiment, LogSource, Schedule, Variant, choose, grid
@@ -54,8 +54,10 @@ def figure_grid(
     limits: Sequence[float] | None = None,
     evaluate_every: int = 5_000,
     test_episodes: int = 50,
+    width: int | None = None,
 ) -> Experiment:
-    """The cells of a figure; what is given narrows or widens it."""
+    """The cells of a figure; what is given narrows or widens it. `width` is that of both hidden layers of every network, in
+    place of each method's own."""
     choose(FIGURES, [figure], "figure")
     choose(SCALES, [scale], "scale")
     steps = SCALES[scale].steps if steps is None else steps
@@ -63,12 +65,15 @@ def figure_grid(
     schedule = Schedule(
         steps=steps, evaluate_every=evaluate_every, checkpoint_every=evaluate_every, test_episodes=test_episodes
     )
-    for name, number in {**asdict(schedule), "rows": rows}.items():
-        if number < 1:
+    for name, number in {**asdict(schedule), "rows": rows, "width": width}.items():
+        if number is not None and number < 1:
             raise InvalidSetting(f"{name} must be at least 1, not {number}")
     full = {name.removesuffix("-torque"): name for name in LIMITS}
     chosen = choose(LIMITS, None if tasks is None else [full.get(name, name) for name in tasks], "task")
     labels = FIGURE_METHODS[figure] if methods is None else choose(VARIANTS, methods, "method")
+    variants = [VARIANTS[label] for label in labels]
+    if width is not None:
+        variants = [replace(variant, settings={**variant.settings, "hidden": (width, width)}) for variant in variants]
     every = {task: limits or ((LIMIT,) if figure == "figure1" else LIMITS[task]) for task in chosen}
     logs = [(LogSource(task, rows), task) for task in chosen]
-    return Experiment(figure, grid(logs, [VARIANTS[label] for label in labels], every, seeds, schedule))
+    return Experiment(figure, grid(logs, variants, every, seeds, schedule))
