@@ -48,7 +48,18 @@ def add_reproduce(verbs: Any) -> None:
 def reproduce(options: argparse.Namespace) -> int:
     from ringfence.experiments.paper import figure_grid
 
-    names = ("scale", "steps", "rows", "seeds", "tasks", "methods", "limits", "evaluate_every", "test_episodes", "width")
+    names = (
+        "scale",
+        "steps",
+        "rows",
+        "seeds",
+        "tasks",
+        "methods",
+        "limits",
+        "evaluate_every",
+        "test_episodes",
+        "width",
+    )
     experiment = figure_grid(options.figure, **{name: getattr(options, name) for name in names})
     return carry_out(experiment, options)
 
