@@ -136,6 +136,6 @@ def test_the_benchmark_of_a_policy_call_measures_policy_and_guard(tmp_path):
         [sys.executable, "-m", "benchmarks.policy_call", *options], check=True, cwd=ROOT, capture_output=True
     )
     found = json.loads((tmp_path / "found.json").read_text())
-    for part in ("policy", "guard"):
+    for part in ("policy", "guard", "guard_without_detector", "guard_with_log"):
         assert 0 < found[part]["wall"]["median"] <= found[part]["wall"]["p99"]
     assert found["import_seconds"]["cpu"] > 0

@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.deploy.artifacts import NETWORKS, SCORES, random_artifact, random_observations
+from tests.deploy.artifacts import MEAN, NETWORKS, SCORES, STD, random_artifact, random_observations
 
 import ringfence
 from ringfence.deploy import Artifact, Guard, Network, Policy, drift, read_guard_log
-from ringfence.deploy.reference import stillness, with_reference
-from ringfence.deploy.single import single_outputs
+from ringfence.deploy.reference import guard_tensors, stillness, with_reference
 from ringfence.errors import InvalidSetting, UnknownName, UnreadableFile
 
 S, SA = ("observation",), ("observation", "action")
@@ -240,9 +239,13 @@ def test_when_the_fallback_fails_too_the_last_good_action_is_repeated(fallback):
     assert guard([np.nan, 0.0]) == 0.0
 
 
-def test_a_policy_that_fails_hands_over(monkeypatch):
-    guard = guard_of()
-    monkeypatch.setattr(guard._watch, "policy", explode)
+@pytest.mark.parametrize("fails", [explode, lambda o: np.array([np.nan]), lambda o: None, lambda o: "open"])
+def test_a_policy_that_fails_hands_over(fails):
+    class Broken(Policy):
+        def __call__(self, observation, *, limit=None):
+            return fails(observation)
+
+    guard = guard_of(Broken(ARTIFACT))
     assert (guard(NOMINAL), rules_of(guard.last)) == (FALLBACK, ["policy"])
 
 
@@ -282,6 +285,8 @@ def test_what_the_caller_does_with_an_action_does_not_reach_the_guard():
     guard = guard_of(fallback=explode)
     good = guard(NOMINAL).copy()
     guard(NOMINAL)[:] = np.nan
+    with pytest.raises(ValueError, match="read-only"):
+        guard.last.action[:] = np.nan
     assert guard([np.nan, 0.0]) == good
 
 
@@ -413,15 +418,48 @@ def test_one_observation_has_the_bits_that_it_has_in_a_batch(kind, hidden):
     np.testing.assert_array_equal(np.stack([policy(row) for row in observations]), policy(observations))
 
 
-@pytest.mark.parametrize("name", ["encoder", "cost", "actor", "reward_1"])
-def test_one_row_of_a_network_has_the_bits_that_it_has_in_a_batch(name):
-    artifact = random_artifact("bear", SCORES, hidden=(64, 33))
-    x = np.random.default_rng(0).normal(size=(10, 4 if name == "actor" else 6)).astype(np.float32)
-    parts = {"observation": x} if name == "actor" else {"observation": x[:, :4], "action": x[:, 4:]}
-    whole, single = artifact.model().run(name, **parts), single_outputs(artifact, name)
-    for i, row in enumerate(x):
-        expected = [part[i] for part in whole] if isinstance(whole, tuple) else whole[i]
-        np.testing.assert_array_equal(np.asarray(single(row)), np.asarray(expected))
+def limited(*inputs, **options):
+    return Network("cost", (*inputs, "limit"), "value", scale=3.0, **options)
+
+
+@pytest.mark.parametrize("hidden", [(), (7,), (64, 33), (16, 16, 16)])
+@pytest.mark.parametrize(
+    "networks",
+    [
+        SCORES,
+        (Network("encoder", SA, "latent-gaussian", activation="tanh"), Network("cost", SA, "value", layer_norm=True)),
+        (Network("encoder", SA[::-1], "latent-gaussian", layer_norm=True), limited(*SA, layer_norm=True)),
+        (Network("encoder", SA, "latent-gaussian"), limited(*SA[::-1], layer_norm=True, activation="tanh")),
+    ],
+)
+def test_the_scores_of_a_step_are_those_of_the_artifact(networks, hidden):
+    """`Artifact` runs the networks as they are described; a guard runs them merged and rearranged."""
+    rows = random_observations(500, seed=2)
+    reference = guard_tensors((rows - MEAN) / STD, np.zeros(500, bool))
+    facts = {"limit_range": (10.0, 50.0)} if "limit" in networks[1].inputs else {}
+    artifact = random_artifact(
+        "tanh-gaussian", networks, hidden=hidden, tensors=reference, limit=30.0, discount=1.0, **facts
+    )
+    guard = Guard(artifact, (artifact.action_low + artifact.action_high) / 2)
+    for row in rows[:20]:
+        scores = guard.decide(row, cost=1.0).scores
+        action, left = Policy(artifact)(row), {"limit": 30.0 - scores["spent"]} if facts else {}
+        deviation = (row - MEAN) / STD - artifact.tensors["guard_centre"]
+        together = ((deviation @ artifact.tensors["guard_whitening"].astype(float)) ** 2).sum()
+        assert scores["together"] == pytest.approx(together, rel=1e-5)
+        assert scores["detector_score"] == pytest.approx(artifact.detector_score(row, action), rel=1e-5, abs=1e-5)
+        assert scores["cost_to_go"] == pytest.approx(artifact.cost_to_go(row, action, **left), rel=1e-5, abs=1e-5)
+
+
+def test_a_policy_for_a_range_of_limits_has_for_one_observation_the_bits_that_it_has_in_a_batch():
+    actor = Network("actor", ("limit", "observation"), "tanh-gaussian")
+    policy = Policy(random_artifact("tanh-gaussian", (actor,), hidden=(64, 64), limit=20.0, limit_range=(10.0, 50.0)))
+    observations = random_observations(5)
+    for limit in (None, 35.0):
+        alone = np.stack([policy(row, limit=limit) for row in observations])
+        np.testing.assert_array_equal(alone, policy(observations, limit=limit))
+    with pytest.raises(InvalidSetting, match="between 10 and 50"):
+        policy(observations[0], limit=60.0)
 
 
 def test_a_guard_needs_numpy_and_safetensors_alone():

@@ -97,7 +97,7 @@ class Artifact:
     def has_policy(self) -> bool:
         return KINDS[self.kind].act is not None
 
-    @property
+    @cached_property
     def takes_limit(self) -> bool:
         """Whether a network has the limit as an input, so that it can be given at run time."""
         return any("limit" in network.inputs for network in self.networks.values())
@@ -177,20 +177,26 @@ class Artifact:
 
     def model(self, xp: Any = np, limit: Any = None) -> Model:
         """The networks, ready to run in NumPy or, with `xp=jax.numpy`, inside a JAX program."""
-        if limit is not None and not self.takes_limit:
+        scaled = self.scaled_limit(limit)
+        context = {} if scaled is None else {"limit": np.full(1, scaled, np.float32)}
+        return Model(self.networks, self.tensors, xp, context)
+
+    def scaled_limit(self, limit: Any = None) -> float | None:
+        """A limit, or else the artifact's own, as its networks take it: from -1 to 1 over the range of the training. None
+        if no network takes one."""
+        if not self.takes_limit:
+            if limit is None:
+                return None
             raise InvalidSetting(
                 f"this policy cannot be given a limit at run time: it was trained for {self.limit}; train one for each limit"
             )
-        if not self.takes_limit:
-            return Model(self.networks, self.tensors, xp)
         limit = self.limit if limit is None else limit
         least, greatest = self.limit_range or (0.0, 0.0)
         if limit is None or not least <= float(limit) <= greatest:
             raise InvalidSetting(
                 f"the limit must lie between {least:g} and {greatest:g}, where it was trained, not {limit}"
             )
-        scaled = np.float32(2.0 * (float(limit) - least) / (greatest - least) - 1.0)
-        return Model(self.networks, self.tensors, xp, {"limit": np.full(1, scaled)})
+        return 2.0 * (float(limit) - least) / (greatest - least) - 1.0
 
     def normalise(self, observations: Any) -> Any:
         return (observations - self.observation_mean) / self.observation_std

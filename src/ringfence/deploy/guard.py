@@ -75,6 +75,8 @@ class Guard:
         self._rate = None if self.rules.rate is None else np.asarray(self.rules.rate, np.float32)
         if self._rate is not None and self._rate.shape not in ((), (1,), (self.artifact.action_dim,)):
             raise InvalidSetting(f"rate must be one number or {self.artifact.action_dim}, not {self.rules.rate!r}")
+        bounds = self.artifact.action_low.tolist(), self.artifact.action_high.tolist()
+        self._bounds = list(zip(*bounds, strict=True))
         self._middle = ((self.artifact.action_low + self.artifact.action_high) / 2).astype(np.float32)
         self._watch = Watch(self.policy, self.thresholds, self.limit, self.rules.release_at)
         self._log = None if log is None else GuardLog(Path(log), self, record == "steps")
@@ -108,10 +110,14 @@ class Guard:
 
     def __call__(self, observation: Any, cost: float | None = None) -> np.ndarray:
         """The action to send. `cost` is what the step before cost, for the budget."""
-        return self.decide(observation, cost).action
+        return self._step(observation, cost).action.copy()
 
     def decide(self, observation: Any, cost: float | None = None) -> Decision:
         """The action with whether to trust it and why not."""
+        decision = self._step(observation, cost)
+        return decision._replace(action=decision.action.copy())
+
+    def _step(self, observation: Any, cost: float | None) -> Decision:
         try:
             seen, proposed, reasons, quiet = self._watch(observation, cost)
             self._update(reasons, quiet)
@@ -121,13 +127,14 @@ class Guard:
             seen = np.full(self.artifact.observation_dim, np.nan, np.float32)
             fault = Reason("fault", detail=f"{type(error).__name__}: {error}"[:200])
             decision = Decision(*self._resort(), (fault,), (), {})
+        decision.action.setflags(write=False)  # it is repeated when all else fails: `guard.last` shows it, no more
         self.last, self._sent = decision, decision.action
         if decision.source in ("policy", "fallback"):
             self._good = decision.action
         if self._log is not None:
             self._log.write(self, seen, decision)
         self.steps += 1
-        return decision._replace(action=decision.action.copy())
+        return decision
 
     def close(self) -> None:
         if self._log is not None:
@@ -135,14 +142,16 @@ class Guard:
 
     def _update(self, reasons: tuple[Reason, ...], quiet: bool) -> None:
         """Hand over when a rule is broken (long enough), back after enough quiet steps."""
-        broken = {reason.rule for reason in reasons}
-        self._in_a_row = {rule: self._in_a_row.get(rule, 0) + 1 for rule in broken}
-        needed = {rule: 1 if rule in IMMEDIATE else self.rules.patience for rule in broken}
         self._quiet = self._quiet + 1 if quiet else 0
-        if any(self._in_a_row[rule] >= needed[rule] for rule in broken):
+        before = self._in_a_row
+        self._in_a_row = {reason.rule: before.get(reason.rule, 0) + 1 for reason in reasons}
+        if any(count >= self._patience(rule) for rule, count in self._in_a_row.items()):
             self.handed_over = True
         elif self.handed_over and self._quiet >= self.rules.release_after:
             self.handed_over = False
+
+    def _patience(self, rule: str) -> int:
+        return 1 if rule in IMMEDIATE else self.rules.patience
 
     def _choose(self, seen: np.ndarray, proposed: np.ndarray | None, reasons: tuple[Reason, ...]) -> Decision:
         scores = self._watch.scores
@@ -166,12 +175,13 @@ class Guard:
 
     def _inside(self, action: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
         """The action inside the actuator's bounds and, if there is one, its rate limit."""
+        inside = action
         corrected: tuple[str, ...] = ()
-        inside = np.minimum(np.maximum(action, self.artifact.action_low), self.artifact.action_high)
-        if (inside != action).any():
-            corrected = ("bounds",)
+        for number, (low, high) in zip(action.tolist(), self._bounds, strict=True):
+            if not low <= number <= high:
+                inside, corrected = np.clip(action, self.artifact.action_low, self.artifact.action_high), ("bounds",)
         if self._rate is not None and self._sent is not None:
-            slow = np.minimum(np.maximum(inside, self._sent - self._rate), self._sent + self._rate)
+            slow = np.clip(inside, self._sent - self._rate, self._sent + self._rate)
             if (slow != inside).any():
                 corrected += ("rate",)
             inside = slow

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ringfence.deploy.guard import Decision, Guard
 
 FORMAT, VERSION = "ringfence-guard", 1
+ENCODER = json.JSONEncoder(allow_nan=False)
 
 
 class GuardLog:
@@ -60,40 +61,46 @@ def _opening(guard: "Guard", every_step: bool) -> dict[str, Any]:
         "limit": guard.limit,
         "discount": artifact.discount,
         "active": list(guard.active),
-        "thresholds": {name: _plain(value) for name, value in vars(found).items()},
-        "rules": {name: _plain(value) for name, value in asdict(guard.rules).items()},
+        "thresholds": {name: _listed(value) for name, value in vars(found).items()},
+        "rules": {name: _listed(value) for name, value in asdict(guard.rules).items()},
         "record": "steps" if every_step else "events",
     }
 
 
 def _step(guard: "Guard", seen: np.ndarray, decision: "Decision") -> dict[str, Any]:
-    reasons = [{k: _plain(v) for k, v in vars(reason).items() if v is not None} for reason in decision.reasons]
     return {
         "event": "step",
         "time": time.time(),
         "episode": guard.episode,
         "step": guard.steps,
-        "observation": _plain(seen),
-        "action": _plain(decision.action),
+        "observation": seen.tolist(),
+        "action": decision.action.tolist(),
         "trusted": decision.trusted,
         "source": decision.source,
-        "reasons": reasons,
-        "corrected": list(decision.corrected),
-        **{name: _plain(value) for name, value in decision.scores.items()},
+        "reasons": [{k: v for k, v in vars(reason).items() if v is not None} for reason in decision.reasons],
+        "corrected": decision.corrected,
+        **decision.scores,
     }
 
 
-def _plain(value: Any) -> Any:
-    """As JSON has it: null for what is not finite."""
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
+def _line(value: dict[str, Any]) -> str:
+    """JSON, with null for what is not finite."""
+    try:
+        return ENCODER.encode(value) + "\n"
+    except ValueError:  # rare, and found by the encoder at no cost
+        return ENCODER.encode(_finite(value)) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _line(value: dict[str, Any]) -> str:
-    return json.dumps(value, allow_nan=False) + "\n"
+def _listed(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def read_guard_log(path: str | Path) -> Iterator[dict[str, Any]]:

@@ -1,14 +1,20 @@
-"""One step of a guard's observation: what is broken, what the policy would do, how near each threshold is."""
+"""One step of a guard's observation: what is broken, what the policy would do, how near each threshold is.
 
-from collections.abc import Mapping
+A step in which nothing is wrong is the common one and must be quick: it takes few NumPy calls, and what a broken rule has
+to say is worked out only when it is broken.
+"""
+
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ringfence.deploy.guard_rules import Reason, Thresholds
-from ringfence.deploy.network import kl_to_standard
+from ringfence.deploy.guard_scores import Scores
 from ringfence.deploy.policy import Policy
-from ringfence.deploy.single import single_outputs
+
+SCORED = {"together": "together", "detector": "detector_score", "cost_to_go": "cost_to_go"}  # rule: name of its score
 
 
 class Watch:
@@ -16,18 +22,20 @@ class Watch:
 
     def __init__(self, policy: Policy, thresholds: Thresholds, limit: float | None, release_at: float):
         self.policy, self.artifact, self.thresholds, self.limit = policy, policy.artifact, thresholds, limit
-        self.release_at = release_at
-        self._detector = None if thresholds.detector is None else single_outputs(self.artifact, "encoder")
-        networks = self.artifact.networks
-        self._inputs = {name: networks[name].inputs for name in ("encoder", "cost") if name in networks}
-        plain = "limit" not in self._inputs.get("cost", ())
-        self._cost = single_outputs(self.artifact, "cost") if thresholds.cost_to_go is not None and plain else None
+        self._act = policy.act_unchecked if type(policy) is Policy else _new_arrays(policy)
+        self._names = self.artifact.observation_names
+        self._shape = (len(self._names),)
+        self._once = np.ones(self._shape)
+        self._discount = 1.0 if self.artifact.discount is None else self.artifact.discount
+        scored = [(rule, getattr(thresholds, rule)) for rule in SCORED if getattr(thresholds, rule) is not None]
+        self._scores = Scores(self.artifact, [rule for rule, _ in scored])
+        self._scored = [(rule, SCORED[rule], threshold, release_at * threshold) for rule, threshold in scored]
         self.reset()
 
     def reset(self) -> None:
         self.spent, self.weight = 0.0, 1.0  # the discounted cost so far, and the discount of the next one
         self.before: np.ndarray | None = None
-        self.still = np.ones(self.artifact.observation_dim)
+        self.still = self._once
         self.scores: dict[str, float | None] = {}
 
     def __call__(
@@ -35,17 +43,18 @@ class Watch:
     ) -> tuple[np.ndarray, np.ndarray | None, tuple[Reason, ...], bool]:
         """The observation as a vector (NaN where it is missing), the policy's action or None, the broken rules, and
         whether everything is below `release_at` of its threshold."""
-        self.scores = {"together": None, "detector_score": None, "cost_to_go": None}
+        self.scores = {"together": None, "detector_score": None, "cost_to_go": None, "spent": None}
         reasons: list[Reason] = []
         self._spend(cost, reasons)
-        seen = self._vector(observation, reasons)
-        quiet = not reasons
+        seen, complete, quiet = self._vector(observation, reasons)
         proposed = None
-        if np.isfinite(seen).all():
-            quiet &= self._columns(seen, reasons)
-            proposed = self._ask(seen, reasons)
+        if complete:
+            if self.thresholds.stuck is not None:
+                self._stuck(seen, self.thresholds.stuck, reasons)
+            limit = self._limit_left() if self.artifact.takes_limit else None
+            proposed, numbers = self._ask(seen, limit, reasons)
             if proposed is not None:
-                quiet &= self._scored(seen, proposed, reasons)
+                quiet &= self._score(seen, numbers, limit, reasons)
         self.before = seen
         self.scores["spent"] = self.spent
         return seen, proposed, tuple(reasons), quiet and not reasons
@@ -53,90 +62,97 @@ class Watch:
     def _spend(self, cost: float | None, reasons: list[Reason]) -> None:
         if cost is not None:
             value = _number(cost)
-            if not (np.isfinite(value) and value >= 0):
+            if not (math.isfinite(value) and value >= 0):
                 reasons.append(Reason("missing", "cost", detail=f"it is {cost!r}"[:100]))
             else:
                 self.spent += self.weight * value
-            self.weight *= 1.0 if self.artifact.discount is None else self.artifact.discount
+            self.weight *= self._discount
         if self.thresholds.budget is not None and self.spent > self.thresholds.budget:
             reasons.append(Reason("budget", "cost", self.spent, self.thresholds.budget))
 
-    def _vector(self, observation: Any, reasons: list[Reason]) -> np.ndarray:
-        names = self.artifact.observation_names
-        if isinstance(observation, Mapping):
-            seen = np.array([_number(observation.get(name)) for name in names], np.float32)
+    def _vector(self, observation: Any, reasons: list[Reason]) -> tuple[np.ndarray, bool, bool]:
+        """The observation as a new vector, whether all of it is there, and whether it is inside the log's range."""
+        if not isinstance(observation, np.ndarray) and isinstance(observation, Mapping):
+            seen = np.array([_number(observation.get(name)) for name in self._names], np.float32)
         else:
             try:
                 seen = np.array(observation, np.float32)
             except (TypeError, ValueError, OverflowError):
                 seen = np.array([_number(value) for value in np.ravel(np.array(observation, object))], np.float32)
-        if seen.shape != (len(names),):
-            reasons.append(Reason("missing", detail=f"observation of shape {seen.shape} instead of ({len(names)},)"))
-            return np.full(len(names), np.nan, np.float32)
-        if not np.isfinite(seen).all():
-            reasons += [Reason("missing", names[i]) for i in np.flatnonzero(~np.isfinite(seen))]
-        return seen
+        if seen.shape != self._shape:
+            reasons.append(Reason("missing", detail=f"observation of shape {seen.shape} instead of {self._shape}"))
+            return np.full(self._shape, np.nan, np.float32), False, False
+        low, high = self.thresholds.low, self.thresholds.high
+        if low is None or high is None:
+            inside = bool(np.isfinite(seen).all())
+        else:  # the bytes of NaN change too: fmax and fmin give the other number. Quicker than comparing numbers
+            inside = np.fmin(np.fmax(seen, low), high).tobytes() == seen.tobytes()
+        return (seen, True, True) if inside else (seen, *self._outside(seen, reasons))
 
-    def _columns(self, seen: np.ndarray, reasons: list[Reason]) -> bool:
-        """Rules about single columns."""
-        found, names, quiet = self.thresholds, self.artifact.observation_names, True
-        if found.low is not None and found.high is not None and found.margin is not None:
-            beyond = np.maximum(found.low - seen, seen - found.high)
-            if (beyond > 0).any():
-                quiet = False
-                for i in np.flatnonzero(beyond > found.margin):
-                    low = seen[i] < found.low[i]
-                    bound = found.low[i] - found.margin[i] if low else found.high[i] + found.margin[i]
-                    reasons.append(Reason("range", names[i], float(seen[i]), float(bound)))
-        if found.stuck is not None and self.before is not None:
-            self.still = np.where(seen == self.before, self.still + 1, 1.0)
-            if (self.still > found.stuck).any():
-                for i in np.flatnonzero(self.still > found.stuck):
-                    reasons.append(Reason("stuck", names[i], float(self.still[i]), float(found.stuck[i]), "steps"))
-        return quiet
+    def _outside(self, seen: np.ndarray, reasons: list[Reason]) -> tuple[bool, bool]:
+        """Whether every number is there, and whether all are inside the log's range after all (as -0 from 0 on)."""
+        found, names = self.thresholds, self._names
+        if not (finite := np.isfinite(seen)).all():
+            reasons += [Reason("missing", names[i]) for i in np.flatnonzero(~finite)]
+            return False, False
+        if found.low is None or found.high is None or found.margin is None:
+            return True, True
+        beyond = np.maximum(found.low - seen, seen - found.high)
+        for i in np.flatnonzero(beyond > found.margin):
+            low = seen[i] < found.low[i]
+            bound = found.low[i] - found.margin[i] if low else found.high[i] + found.margin[i]
+            reasons.append(Reason("range", names[i], float(seen[i]), float(bound)))
+        return True, not (beyond > 0).any()
 
-    def _ask(self, seen: np.ndarray, reasons: list[Reason]) -> np.ndarray | None:
-        """The policy's action; a policy for a range of limits is given what is left of the budget."""
+    def _stuck(self, seen: np.ndarray, most: np.ndarray, reasons: list[Reason]) -> None:
+        """Columns that have not changed for longer than they may."""
+        if self.before is None:
+            return
+        same = seen == self.before
+        if b"\x01" not in same.tobytes():  # same.any(), at a third of its time
+            self.still = self._once
+            return
+        self.still = np.where(same, self.still + 1.0, 1.0)
+        for i in np.flatnonzero(self.still > most):
+            reasons.append(Reason("stuck", self._names[i], float(self.still[i]), float(most[i]), "steps"))
+
+    def _ask(
+        self, seen: np.ndarray, limit: float | None, reasons: list[Reason]
+    ) -> tuple[np.ndarray | None, list[float]]:
+        """The policy's action, twice; a policy for a range of limits is given what is left of the budget."""
         try:
-            action = self.policy(seen, limit=self._limit_left())
-            if np.isfinite(action).all():
-                return action
+            action = self._act(seen, limit=limit)
+            numbers: list[float] = action.tolist()
+            if math.isfinite(sum(numbers)):
+                return action, numbers
             reasons.append(Reason("policy", detail="its action is not finite"))
         except Exception as error:
             reasons.append(Reason("policy", detail=f"{type(error).__name__}: {error}"[:200]))
-        return None
+        return None, []
 
     def _limit_left(self) -> float | None:
-        if not self.artifact.takes_limit or self.artifact.limit_range is None or self.limit is None:
+        if self.artifact.limit_range is None or self.limit is None:
             return None
-        left = (self.limit - self.spent) / max(self.weight, 1e-6)
-        return float(np.clip(left, *self.artifact.limit_range))
+        least, greatest = self.artifact.limit_range
+        return min(max((self.limit - self.spent) / max(self.weight, 1e-6), least), greatest)
 
-    def _scored(self, seen: np.ndarray, action: np.ndarray, reasons: list[Reason]) -> bool:
+    def _score(self, seen: np.ndarray, action: list[float], limit: float | None, reasons: list[Reason]) -> bool:
         """Rules about numbers that grow with suspicion."""
-        found, artifact = self.thresholds, self.artifact
-        state = (seen - artifact.observation_mean) / artifact.observation_std
-        parts = {"observation": state, "action": artifact.scale_actions(action)}
-        values: dict[str, float] = {}
-        if found.together is not None:
-            deviation = (state - artifact.tensors["guard_centre"]) @ artifact.tensors["guard_whitening"]
-            values["together"] = self.scores["together"] = float(deviation @ deviation)
-        if self._detector is not None:
-            joined = np.concatenate([parts[name] for name in self._inputs["encoder"]])
-            values["detector"] = self.scores["detector_score"] = float(kl_to_standard(self._detector(joined)))
-        if found.cost_to_go is not None:
-            if self._cost is not None:
-                value = self._cost(np.concatenate([parts[name] for name in self._inputs["cost"]]))
-            else:
-                value = artifact.cost_to_go(seen, action, limit=self._limit_left())
-            values["cost_to_go"] = self.scores["cost_to_go"] = float(value)
-        quiet = True
-        for rule, value in values.items():
-            threshold = getattr(found, rule)
-            quiet &= value <= self.release_at * threshold
-            if not value <= threshold:  # NaN is suspicious too
-                reasons.append(Reason(rule, value=value, threshold=threshold))
+        quiet, scaled_limit = True, self.artifact.scaled_limit(limit) if self.artifact.takes_limit else None
+        for value, (rule, name, threshold, release) in zip(
+            self._scores(seen, action, scaled_limit), self._scored, strict=True
+        ):
+            self.scores[name] = value
+            if not value <= release:  # NaN is suspicious too
+                quiet = False
+                if not value <= threshold:
+                    reasons.append(Reason(rule, value=value, threshold=threshold))
         return quiet
+
+
+def _new_arrays(policy: Policy) -> Callable[..., np.ndarray]:
+    """A subclass of `Policy` does as it likes in its call, and may go on using the array that it gives."""
+    return lambda observation, limit: np.array(policy(observation, limit=limit), np.float32)
 
 
 def _number(value: Any) -> float:

@@ -52,12 +52,19 @@ class Policy:
         `limit` is for policies that were trained for a range of limits. With `deterministic=False` the action is
         sampled, from `rng` if given."""
         batch = self._checked(observations)
-        if batch.ndim == 1 and deterministic and limit is None and self._single is not None:
-            return self._single(batch)
+        if batch.ndim == 1 and deterministic:
+            return self.act_unchecked(batch, limit=limit)
         noise = None if deterministic else (np.random.default_rng() if rng is None else rng)
         actions = self.artifact.act(np.atleast_2d(batch), noise, limit)
         first: np.ndarray = actions[0] if batch.ndim == 1 else actions
         return first
+
+    def act_unchecked(self, observation: np.ndarray, *, limit: float | None = None) -> np.ndarray:
+        """The deterministic action of one observation that is known to be a finite float32 vector of the right size."""
+        if self._single is not None:
+            return self._single(observation, limit)
+        action: np.ndarray = self.artifact.act(observation[None], None, limit)[0]
+        return action
 
     def reset(self) -> None:
         """Say that an episode begins. Policies without memory, which all are today, do nothing."""
