@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -148,6 +149,26 @@ def test_columns_are_taken_by_name_and_one_that_is_not_there_is_missing():
     assert [(r.rule, r.column) for r in decision.reasons] == [("missing", "pressure")]
 
 
+@pytest.mark.parametrize("named", [dict, pd.Series])
+def test_a_row_of_a_table_is_taken_by_name_whatever_its_order(named):
+    guard = guard_of()
+    assert guard(named({"pressure": 0.3, "temperature": 1.0})) == guard(NOMINAL)
+    decision = guard.decide(named({"temperature": 1.0, "presure": 0.3}))
+    assert [(r.rule, r.column) for r in decision.reasons] == [("missing", "pressure")]
+
+
+def test_a_series_without_names_is_a_vector_and_what_is_masked_is_missing():
+    assert guard_of()(pd.Series(NOMINAL)) == guard_of()(NOMINAL)
+    decision = guard_of().decide(np.ma.array([1.0, 0.3], mask=[False, True]))
+    assert [(r.rule, r.column) for r in decision.reasons] == [("missing", "pressure")]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_number_beyond_float32_is_missing_even_where_warnings_are_errors():
+    decision = guard_of().decide(np.array([1e300, 0.3]))
+    assert [(r.rule, r.column) for r in decision.reasons] == [("missing", "temperature")]
+
+
 @pytest.mark.parametrize("bad", [[1.0], [1.0, 2.0, 3.0], [[1.0, 2.0]], 3.0, [], object()])
 def test_an_observation_of_another_shape_hands_over(bad):
     decision = guard_of().decide(bad)
@@ -221,8 +242,18 @@ def explode(observation):
     raise RuntimeError("the fallback broke")
 
 
+class Unspeakable(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+def explode_without_words(observation):
+    raise Unspeakable
+
+
 @pytest.mark.parametrize(
-    "fallback", [explode, lambda o: np.nan, lambda o: [1.0, 2.0], lambda o: "open", lambda o: None]
+    "fallback",
+    [explode, explode_without_words, lambda o: np.nan, lambda o: [1.0, 2.0], lambda o: "open", lambda o: None],
 )
 def test_when_the_fallback_fails_too_the_last_good_action_is_repeated(fallback):
     guard = guard_of(fallback=fallback)
@@ -249,12 +280,33 @@ def test_a_policy_that_fails_hands_over(fails):
     assert (guard(NOMINAL), rules_of(guard.last)) == (FALLBACK, ["policy"])
 
 
-def test_a_defect_of_the_guard_itself_does_not_stop_the_loop(monkeypatch):
+class BrokenBus(dict):
+    def get(self, name):
+        raise OSError("the bus is down")
+
+
+def test_readings_that_cannot_be_read_hand_over():
     guard = guard_of()
+    assert guard(NOMINAL) != FALLBACK
+    assert guard(BrokenBus()) == FALLBACK
+    assert [str(reason) for reason in guard.last.reasons] == ["fault: (OSError: the bus is down)"]
+
+
+def test_a_defect_of_the_guard_itself_does_not_stop_the_loop(monkeypatch):
+    guard = guard_of(fallback=explode)
     good = guard(NOMINAL)
     monkeypatch.setattr(guard, "_watch", explode)
     assert guard(NOMINAL) == good
-    assert rules_of(guard.last) == ["fault"]
+    assert rules_of(guard.last) == ["fault", "fallback"]
+
+
+def test_the_last_resort_respects_the_rate_too():
+    guard = guard_of(fallback=explode, last_resort="middle", rules={"rate": 0.1, "detector": None})
+    first = guard([0.0, 2.0])
+    decision = guard.decide([np.nan, 0.0])
+    assert decision.source == "middle"
+    assert decision.action == pytest.approx(first - 0.1)
+    assert decision.corrected == ("rate",)
 
 
 numbers = st.one_of(st.floats(width=32), st.none(), st.text(max_size=3), st.integers(-(10**400), 10**400))
@@ -306,6 +358,33 @@ def test_what_cannot_work_is_refused_when_the_guard_is_made():
         guard_of(last_resort="first")
     with pytest.raises(InvalidSetting, match="'steps'"):
         guard_of(record="all")
+    for rules in ({"rate": "fast"}, {"rate": True}, {"patience": True}):
+        with pytest.raises(InvalidSetting, match=next(iter(rules))):
+            guard_of(rules=rules)
+    for limit in (np.nan, np.inf, -1.0, "low", [3.0], True):
+        with pytest.raises(InvalidSetting, match="limit must be a number of at least 0"):
+            guard_of(limit=limit)
+    for policy in (3, None):
+        with pytest.raises(InvalidSetting, match="the policy must be a Policy, an Artifact or a file, not"):
+            guard_of(policy)
+
+
+def test_a_log_that_cannot_be_begun_is_refused_when_the_guard_is_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path, tmp_path / "file" / "guard.jsonl"):
+        with pytest.raises(InvalidSetting, match=r"cannot write the guard's log"):
+            guard_of(log=place)
+
+
+def test_a_policy_for_a_range_of_limits_needs_one_of_them():
+    actor = Network("actor", (*S, "limit"), "tanh-gaussian")
+    tensors = {**ARTIFACT.tensors, "actor.0.weight": np.zeros((3, 2))}
+    networks = {**ARTIFACT.networks, "actor": actor}
+    artifact = replace(ARTIFACT, networks=networks, tensors=tensors, limit=None, limit_range=(10.0, 50.0))
+    assert guard_of(artifact, limit=20.0).decide(NOMINAL).trusted
+    for limit in (None, 5.0, 60.0):
+        with pytest.raises(InvalidSetting, match="between 10 and 50"):
+            guard_of(artifact, limit=limit)
 
 
 # Its log, and drift
@@ -390,6 +469,14 @@ def test_drift_compares_what_the_guard_saw_with_the_log(tmp_path):
     assert by_artifact.columns[0].shift == pytest.approx(7.5)
     assert by_artifact.columns[0].distance is None
     json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_drift_of_a_column_that_was_never_there_is_json_too(tmp_path):
+    guard_of(log=tmp_path / "guard.jsonl")([np.nan, 0.3])
+    found = drift(tmp_path / "guard.jsonl", ARTIFACT)
+    assert found.warnings == ("temperature was missing in 100.0% of the steps",)
+    (temperature, _) = json.loads(json.dumps(found.to_dict(), allow_nan=False))["columns"]
+    assert (temperature["mean"], temperature["missing"]) == (None, 1.0)
 
 
 # What the artifact knows of the log

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ringfence.deploy.artifact import Artifact
-from ringfence.deploy.guard_log import read_guard_log
+from ringfence.deploy.guard_log import finite, read_guard_log
 from ringfence.deploy.policy import Policy
 from ringfence.errors import InvalidSetting
 
@@ -46,7 +46,9 @@ class Drift:
     warnings: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """As JSON has it; None for a mean of a column that was never there."""
+        found: dict[str, Any] = finite(asdict(self))
+        return found
 
 
 def drift(guard_log: str | Path, reference: Any) -> Drift:

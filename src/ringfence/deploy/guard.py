@@ -9,7 +9,7 @@ import numpy as np
 
 from ringfence.deploy.artifact import Artifact
 from ringfence.deploy.guard_log import GuardLog
-from ringfence.deploy.guard_rules import IMMEDIATE, Reason, Rules, Thresholds
+from ringfence.deploy.guard_rules import IMMEDIATE, Reason, Rules, Thresholds, described
 from ringfence.deploy.guard_watch import Watch
 from ringfence.deploy.policy import Policy
 from ringfence.errors import InvalidSetting
@@ -37,8 +37,9 @@ class Guard:
         guard.last.trusted, guard.last.reasons
 
     `policy` is a `Policy`, an `Artifact` or a file. `fallback` is a constant action, a function of the observation, or
-    another policy. An observation is a vector, or a mapping from column names to numbers, of which the policy's columns are
-    taken. `rules` switches rules (see `Rules`): `rules={"detector": None, "rate": 0.5}`. `limit` replaces the artifact's.
+    another policy. An observation is a vector, or a mapping (or pandas Series) from column names to numbers, of which the
+    policy's columns are taken. `rules` switches rules (see `Rules`): `rules={"detector": None, "rate": 0.5}`. `limit`
+    replaces the artifact's.
 
     A call never raises and never gives NaN: if the fallback fails too (it raises, or gives something that is not finite
     or not an action), the last good action is repeated, or, before there is one or with `last_resort="middle"`, the
@@ -59,10 +60,13 @@ class Guard:
     ):
         if isinstance(policy, str | Path):
             policy = Policy.load(policy)
+        if not isinstance(policy, Policy | Artifact):
+            raise InvalidSetting(f"the policy must be a Policy, an Artifact or a file, not {policy!r}")
         self.policy = policy if isinstance(policy, Policy) else Policy(policy)
         self.artifact = self.policy.artifact
         self.rules = Rules.of(rules)
-        self.limit = self.artifact.limit if limit is None else float(limit)
+        self.limit = self.artifact.limit if limit is None else _limit(limit)
+        self.artifact.scaled_limit(self.limit if self.artifact.takes_limit else None)  # or it could never be asked
         self.thresholds = Thresholds.of(self.artifact, self.rules, self.limit)
         self.fallback = _fallback(fallback, self.artifact)
         if last_resort not in ("last", "middle"):
@@ -125,8 +129,7 @@ class Guard:
         except Exception as error:  # a defect here must not stop the plant
             self.handed_over, self._quiet = True, 0
             seen = np.full(self.artifact.observation_dim, np.nan, np.float32)
-            fault = Reason("fault", detail=f"{type(error).__name__}: {error}"[:200])
-            decision = Decision(*self._resort(), (fault,), (), {})
+            decision = self._fall_back(seen, (Reason("fault", detail=described(error)),), {})
         decision.action.setflags(write=False)  # it is repeated when all else fails: `guard.last` shows it, no more
         self.last, self._sent = decision, decision.action
         if decision.source in ("policy", "fallback"):
@@ -154,24 +157,23 @@ class Guard:
         return 1 if rule in IMMEDIATE else self.rules.patience
 
     def _choose(self, seen: np.ndarray, proposed: np.ndarray | None, reasons: tuple[Reason, ...]) -> Decision:
-        scores = self._watch.scores
-        if not self.handed_over and proposed is not None:
-            action, corrected = self._inside(proposed)
-            return Decision(action, True, "policy", reasons, corrected, scores)
+        if self.handed_over or proposed is None:
+            return self._fall_back(seen, reasons, self._watch.scores)
+        action, corrected = self._inside(proposed)
+        return Decision(action, True, "policy", reasons, corrected, self._watch.scores)
+
+    def _fall_back(self, seen: np.ndarray, reasons: tuple[Reason, ...], scores: Mapping[str, float | None]) -> Decision:
         try:
             given = np.array(self.fallback(seen.copy()), np.float32).reshape(-1)
             if given.shape != self._middle.shape or not np.isfinite(given).all():
                 raise InvalidSetting(f"it gave {given.tolist()}")
-            action, corrected = self._inside(given)
-            return Decision(action, False, "fallback", reasons, corrected, scores)
+            source = "fallback"
         except Exception as error:
-            fault = Reason("fallback", detail=f"{type(error).__name__}: {error}"[:200])
-            return Decision(*self._resort(), (*reasons, fault), (), scores)
-
-    def _resort(self) -> tuple[np.ndarray, bool, str]:
-        if self.last_resort == "last" and self._good is not None:
-            return self._good.copy(), False, "last"
-        return self._middle.copy(), False, "middle"
+            reasons = (*reasons, Reason("fallback", detail=described(error)))
+            good = self._good if self.last_resort == "last" else None
+            given, source = (self._middle.copy(), "middle") if good is None else (good.copy(), "last")
+        action, corrected = self._inside(given)
+        return Decision(action, False, source, reasons, corrected, scores)
 
     def _inside(self, action: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
         """The action inside the actuator's bounds and, if there is one, its rate limit."""
@@ -186,6 +188,12 @@ class Guard:
                 corrected += ("rate",)
             inside = slow
         return inside, corrected
+
+
+def _limit(given: Any) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float | np.number) or not 0 <= given < float("inf"):
+        raise InvalidSetting(f"the guard's limit must be a number of at least 0, not {given!r}")
+    return float(given)
 
 
 def _fallback(given: Any, artifact: Artifact) -> Fallback:

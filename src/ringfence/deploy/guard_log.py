@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ringfence.errors import UnreadableFile
+from ringfence.errors import InvalidSetting, UnreadableFile
 
 if TYPE_CHECKING:
     from ringfence.deploy.guard import Decision, Guard
@@ -24,10 +24,12 @@ class GuardLog:
 
     def __init__(self, path: Path, guard: "Guard", every_step: bool):
         self.failures, self._every_step, self._was_trusted = 0, every_step, True
-        path.parent.mkdir(parents=True, exist_ok=True)
-        cut_off = path.exists() and path.stat().st_size > 0 and path.read_bytes()[-1:] != b"\n"
-        self._file = path.open("a", encoding="utf-8", buffering=1)  # a line is in the file when it is written
-        self._file.write(("\n" if cut_off else "") + _line(_opening(guard, every_step)))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a", encoding="utf-8", buffering=1)  # a line is in the file when it is written
+            self._file.write(("\n" if _is_cut_off(path) else "") + _line(_opening(guard, every_step)))
+        except OSError as error:
+            raise InvalidSetting(f"cannot write the guard's log {path}: {error.strerror or error}") from error
 
     def write(self, guard: "Guard", seen: np.ndarray, decision: "Decision") -> None:
         changed = decision.trusted != self._was_trusted
@@ -44,6 +46,12 @@ class GuardLog:
             self._file.close()
         except OSError:
             self.failures += 1
+
+
+def _is_cut_off(path: Path) -> bool:
+    """Whether the last line of a log has no end, as after a power cut. A day's log is large: only its last byte is read."""
+    with path.open("rb") as file:
+        return file.seek(0, 2) > 0 and file.seek(-1, 2) >= 0 and file.read() != b"\n"
 
 
 def _opening(guard: "Guard", every_step: bool) -> dict[str, Any]:
@@ -88,14 +96,15 @@ def _line(value: dict[str, Any]) -> str:
     try:
         return ENCODER.encode(value) + "\n"
     except ValueError:  # rare, and found by the encoder at no cost
-        return ENCODER.encode(_finite(value)) + "\n"
+        return ENCODER.encode(finite(value)) + "\n"
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """JSON's values, with None for numbers that are not finite."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -41,10 +41,11 @@ class Rules:
                 raise InvalidSetting(
                     f"rule {name!r} must be a number of at least 0, or None to switch it off: {value!r}"
                 )
-        if self.rate is not None and not (np.isfinite(self.rate).all() and (np.asarray(self.rate) > 0).all()):
+        if self.rate is not None and not _are_positive(self.rate):
             raise InvalidSetting(f"rate must be positive, one number or one per action, not {self.rate!r}")
         for name in ("patience", "release_after"):
-            if not (isinstance(getattr(self, name), int) and getattr(self, name) >= 1):
+            value = getattr(self, name)
+            if not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
                 raise InvalidSetting(f"{name} must be a whole number of at least 1, not {getattr(self, name)!r}")
         if not (_is_number(self.release_at) and 0 < self.release_at <= 1):
             raise InvalidSetting(f"release_at must lie between 0 and 1, not {self.release_at!r}")
@@ -122,6 +123,19 @@ class Reason:
         number = "" if self.value is None else f" is {self.value:.6g}"
         bound = "" if self.threshold is None else f", the bound is {self.threshold:.6g}"
         return f"{self.rule}:{where}{number}{bound}{f' ({self.detail})' if self.detail else ''}"
+
+
+def described(error: Exception) -> str:
+    """An error in one line. User code may raise one that cannot even say what it is."""
+    try:
+        return f"{type(error).__name__}: {error}"[:200]
+    except Exception:
+        return type(error).__name__
+
+
+def _are_positive(value: Any) -> bool:
+    numbers = np.asarray(value)
+    return numbers.dtype.kind in "iuf" and bool(np.isfinite(numbers).all() and (numbers > 0).all())
 
 
 def _is_number(value: Any) -> bool:

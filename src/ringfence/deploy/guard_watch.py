@@ -5,12 +5,12 @@ to say is worked out only when it is broken.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ringfence.deploy.guard_rules import Reason, Thresholds
+from ringfence.deploy.guard_rules import Reason, Thresholds, described
 from ringfence.deploy.guard_scores import Scores
 from ringfence.deploy.policy import Policy
 
@@ -72,12 +72,12 @@ class Watch:
 
     def _vector(self, observation: Any, reasons: list[Reason]) -> tuple[np.ndarray, bool, bool]:
         """The observation as a new vector, whether all of it is there, and whether it is inside the log's range."""
-        if not isinstance(observation, np.ndarray) and isinstance(observation, Mapping):
-            seen = np.array([_number(observation.get(name)) for name in self._names], np.float32)
-        else:
-            try:
-                seen = np.array(observation, np.float32)
-            except (TypeError, ValueError, OverflowError):
+        try:
+            if type(observation) is not np.ndarray:
+                observation = _plain(observation, self._names)
+            seen = np.array(observation, np.float32)
+        except (TypeError, ValueError, ArithmeticError, RuntimeWarning):
+            with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and so missing
                 seen = np.array([_number(value) for value in np.ravel(np.array(observation, object))], np.float32)
         if seen.shape != self._shape:
             reasons.append(Reason("missing", detail=f"observation of shape {seen.shape} instead of {self._shape}"))
@@ -127,7 +127,7 @@ class Watch:
                 return action, numbers
             reasons.append(Reason("policy", detail="its action is not finite"))
         except Exception as error:
-            reasons.append(Reason("policy", detail=f"{type(error).__name__}: {error}"[:200]))
+            reasons.append(Reason("policy", detail=described(error)))
         return None, []
 
     def _limit_left(self) -> float | None:
@@ -153,6 +153,20 @@ class Watch:
 def _new_arrays(policy: Policy) -> Callable[..., np.ndarray]:
     """A subclass of `Policy` does as it likes in its call, and may go on using the array that it gives."""
     return lambda observation, limit: np.array(policy(observation, limit=limit), np.float32)
+
+
+def _plain(observation: Any, names: Sequence[str]) -> Any:
+    """The numbers of a mapping or a row of a table in the policy's order; without what is masked."""
+    if isinstance(observation, Mapping) or _has_names(observation):
+        return [_number(observation.get(name)) for name in names]
+    if hasattr(observation, "filled"):  # a masked array
+        return observation.astype(np.float32).filled(np.nan)
+    return observation
+
+
+def _has_names(observation: Any) -> bool:
+    """Whether this is a pandas `Series` with names and not a numbered one. Its order is not the policy's."""
+    return hasattr(observation, "keys") and any(isinstance(key, str) for key in observation.keys())  # noqa: SIM118
 
 
 def _number(value: Any) -> float:
