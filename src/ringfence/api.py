@@ -61,8 +61,9 @@ def train(
 ) -> "Run":
     """Learn a policy for every seed and limit, all in one program, and return the `ringfence.Run`.
 
-    `method` carries one limit (`CPQ(limit=30.0)`); `limits` gives several instead. With a `task` the policies are
-    evaluated in it as they learn; `cost` ("module:function") is for a task that does not report its cost. With `out`
+    `method` carries one limit (`CPQ(limit=30.0)`); `limits` gives several instead. One policy for a whole range of limits,
+    `CPQ(limits=(20, 60))`, is evaluated and judged at the middle of its range, or at `limits`. With a `task` the policies
+    are evaluated in it as they learn; `cost` ("module:function") is for a task that does not report its cost. With `out`
     everything is kept in that directory and the run can be resumed; for a log that was loaded with options, `origin` says
     how to load it again: {"source": ..., "options": {...}}. `holdout` sets a share of the episodes aside: the run does not
     learn from them, and at its end they judge the policies (`run.judgements`, `judgement.json`).
@@ -80,10 +81,11 @@ def train(
     from ringfence.evaluation.ope.runs import set_aside
     from ringfence.training import Member, Plan, RunDirectory
 
-    chosen = [method.limit] if limits is None else list(limits)
+    chosen: list[Any] = [watched_limit(method)] if limits is None else list(limits)
     if any(limit is None for limit in chosen):
         example = f"{type(method).__name__}(limit=30.0)"
         raise InvalidSetting(f"no limit given; write for example {example}, or pass limits=[20.0, 30.0]")
+    check_in_range(method, chosen)
     if not 0 <= holdout < 1:
         raise InvalidSetting(f"holdout is a share of the episodes, at least 0 and below 1, not {holdout}")
     check_request(out, task, cost, episodes)
@@ -110,6 +112,22 @@ def train(
     with directory.locked():
         directory.create(configuration)
         return _run(parts, plan, configuration, directory, evaluator, resume=False, progress=progress)
+
+
+def watched_limit(method: Any) -> float | None:
+    """The limit at which training watches the policy: the method's own, or the middle of its range of limits."""
+    limits = getattr(method, "limits", None)
+    own: float | None = method.limit if limits is None else (limits[0] + limits[1]) / 2
+    return own
+
+
+def check_in_range(method: Any, chosen: Sequence[Any]) -> None:
+    limits = getattr(method, "limits", None)
+    for limit in chosen:
+        if limits is not None and not limits[0] <= limit <= limits[1]:
+            raise InvalidSetting(
+                f"limit {limit} lies outside the method's range of limits, {limits[0]:g} to {limits[1]:g}"
+            )
 
 
 def resume(
@@ -227,8 +245,9 @@ def _run(
     if evaluator is not None:
 
         def evaluate(policy: Any, member: Member) -> dict[str, float]:
-            """By the policy's own limit, which is the member's, and discount."""
-            found = evaluator(policy, extras.get("episodes", defaults.EPISODES), seed=defaults.EVALUATION_SEED)
+            """At the member's limit, by the policy's own discount."""
+            episodes = extras.get("episodes", defaults.EPISODES)
+            found = evaluator(policy, episodes, seed=defaults.EVALUATION_SEED, limit=member.limit)
             return found.scores()
 
     with observer(directory.path if directory and extras.get("tensorboard") else None) as observe:

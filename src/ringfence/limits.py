@@ -12,10 +12,10 @@ The conversion happens here and nowhere else.
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from ringfence.errors import InvalidSetting
-from ringfence.values import LARGEST
+from ringfence.values import LARGEST, is_number, to_float32
 
 LimitKind = Literal["discounted", "episode", "step"]
 
@@ -75,6 +75,16 @@ class Limit:
             else "unbounded per episode (no horizon known)"
         )
         return f"{self.discounted:.4g} discounted (at {self.discount:g}) = {self.per_step:.4g} per step = {episode}"
+
+
+def check_range(limits: Any) -> None:
+    """Raise unless `limits` are the two ends of a range of limits."""
+    numbers = isinstance(limits, list | tuple) and len(limits) == 2 and all(map(is_number, limits))
+    if not (numbers and limits[0] >= 0 and to_float32(limits[0]) < to_float32(limits[1])):
+        raise InvalidSetting(
+            f"a range of limits is two different finite costs of at least 0, the smaller first, such as 20 60, not "
+            f"{' '.join(map(str, limits)) if isinstance(limits, list | tuple) else limits!r}"
+        )
 
 
 def over_horizon(endless: float, discount: float, horizon: float) -> float:

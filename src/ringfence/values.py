@@ -23,4 +23,10 @@ def is_fraction(value: Any) -> bool:
     >>> [is_fraction(value) for value in (0, 0.999, 1, 1 - 1e-9)]
     [True, True, False, False]
     """
-    return is_number(value) and bool(0 <= struct.unpack("f", struct.pack("f", value))[0] < 1)
+    return is_number(value) and 0 <= to_float32(value) < 1
+
+
+def to_float32(value: float) -> float:
+    """The nearest number that float32 has."""
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    return rounded

@@ -59,8 +59,10 @@ def is_of(value: Any, hint: Any) -> bool:
         return any(is_of(value, one) for one in arguments)
     if origin is Literal:
         return value in arguments
-    if origin is tuple:
+    if origin is tuple and arguments[-1] is ...:
         return isinstance(value, tuple) and all(is_of(item, arguments[0]) and item > 0 for item in value)
+    if origin is tuple:
+        return isinstance(value, tuple) and len(value) == len(arguments) and all(map(is_of, value, arguments))
     if hint is float:
         return is_number(value)
     if hint is int:
@@ -74,6 +76,8 @@ def in_words(hint: Any) -> str:
         return " or ".join(in_words(one) for one in arguments)
     if origin is Literal:
         return f"one of {', '.join(map(repr, arguments))}"
+    if origin is tuple and arguments[-1] is not ...:
+        return f"{len(arguments)} finite numbers, such as (20, 60)"
     if origin is tuple:
         return "a list of positive whole numbers, such as [256, 256]"
     names = {

@@ -86,7 +86,7 @@ def cost_critic_loss(
     # Logged and OOD actions in one pass: larger products are faster
     logged_and_ood = cost_critic(batch.observations, jnp.concatenate([batch.actions[None], ood.actions]))
     values, ood_values = logged_and_ood[0], ood.mean(logged_and_ood[1:])
-    loss = jnp.mean((values - target) ** 2) - alpha * (jnp.mean(ood_values) - ood_limit)
+    loss = jnp.mean((values - target) ** 2) - alpha * jnp.mean(ood_values - ood_limit)
     return loss, (values, ood_values)
 
 
@@ -188,7 +188,7 @@ class PaperCPQ:
         keys = jax.random.split(key, 5)
         sizes = (spec.observation_dim, spec.action_dim, self.hidden)
         critics = self.fresh_critics(spec, keys[:3])
-        actor = TanhGaussianActor(*sizes, key=keys[3])
+        actor = self.fresh_actor(spec, keys[3])
         detector = LatentKL.create(*sizes, threshold=self.ood_threshold or 0.0, key=keys[4])
         return State(
             limit=jnp.asarray(limit, jnp.float32),
@@ -284,6 +284,9 @@ class PaperCPQ:
 
     def fresh_critics(self, spec: Spec, keys: PRNGKeyArray) -> Critics:
         return fresh_critics(spec, self.hidden, keys)
+
+    def fresh_actor(self, spec: Spec, key: PRNGKeyArray) -> TanhGaussianActor:
+        return TanhGaussianActor(spec.observation_dim, spec.action_dim, self.hidden, key=key)
 
     def choose_ood(self, candidates: Array, kept: Bool[Array, "n batch"], key: PRNGKeyArray) -> OODActions:
         return all_ood_actions(candidates, kept)

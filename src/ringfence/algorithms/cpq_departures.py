@@ -14,8 +14,17 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.checks import one_of, positive
 from ringfence.algorithms.cpq import Actions, OODActions, PaperCPQ, PerState, Scalar, State, Values, cost_bellman_target
+from ringfence.algorithms.cpq_limits import (
+    LimitBlind,
+    check_limits,
+    export_with_limit,
+    for_drawn_limits,
+    in_bands,
+    sample_with_limit,
+    spec_with_limit,
+)
 from ringfence.algorithms.critics import Critics, fresh_critics, smaller_value
-from ringfence.algorithms.interface import Batch, Metrics, Spec
+from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec
 from ringfence.networks import Critic, TanhGaussianActor, polyak
 
 EpisodeEnd = Literal["ends", "neutral", "failure"]
@@ -70,6 +79,7 @@ def reward_bellman_target(targets: Critics, batch: Batch, next_actions: Actions,
     return batch.rewards + discount * batch.continues * following
 
 
+@in_bands
 def penalised_value(qr: Values, qc: Values, limit: Scalar, weight: float) -> Values:
     """Qr / mean |Qr| - weight max(Qc - l, 0) / l. The printed objective has the gradient 0 wherever the indicator is 0, so
     a policy that is unsafe everywhere cannot come back; this one lowers the excess of Qc and keeps Qr in unsafe states."""
@@ -80,11 +90,13 @@ def penalised_value(qr: Values, qc: Values, limit: Scalar, weight: float) -> Val
 LEAST_SAFE = 0.3  # of a batch
 
 
+@in_bands
 def safe_weights(logged_cost: PerState, limit: Scalar, unsafe: float) -> PerState:
     """1 for the logged actions with Qc(s, a) <= l and `unsafe` for others, scaled to a mean of 1: the paper's indicator
     on the anchor. Not 0: in states where no logged action is safe the policy would be free, and critics would back up
-    actions that nobody ever took. Where less than `LEAST_SAFE` of the batch is safe, its part with the least Qc is."""
-    edge = jnp.maximum(limit, jnp.quantile(logged_cost, LEAST_SAFE))
+    actions that nobody ever took. Where less than `LEAST_SAFE` of the batch is safe, its part with the least Qc / l is."""
+    relative = jnp.maximum(limit, 1e-3) / jnp.maximum(jnp.mean(limit), 1e-3)  # 1 unless each row has a limit of its own
+    edge = jnp.maximum(limit, relative * jnp.quantile(logged_cost / relative, LEAST_SAFE))
     weights = jnp.where(logged_cost <= edge, 1.0, unsafe)
     return weights / jnp.mean(weights)
 
@@ -119,11 +131,16 @@ class CPQ(PaperCPQ):
     target_noise: float = 0.1  # on the next actions that the critics back up, in units of half the range of an action
     recovery_weight: float = 3.0  # of the excess of Qc over the limit, see `penalised_value`
     episode_end: EpisodeEnd = "neutral"  # what termination means for the cost, see `cost_of_end`
+    limits: tuple[float, float] | None = (
+        None  # one policy for every limit of a range, see `cpq_limits.py`; experimental
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         positive(self, "anchor", "unsafe_anchor", "recovery_weight", "target_noise", zero=True)
         one_of(self, "episode_end", get_args(EpisodeEnd))
+        if self.limits is not None:
+            check_limits(self.limits, self.limit)
 
     @staticmethod
     def paper(**changes: Any) -> PaperCPQ:
@@ -138,7 +155,9 @@ class CPQ(PaperCPQ):
         """Algorithm 1 with the lines below, then the average of the actor."""
         assert isinstance(state, AveragedState)
         rate = averaging_rate(state.step)
-        after, metrics = super().update(state, batch, key)
+        printed = super().update
+        update = printed if self.limits is None else for_drawn_limits(printed, self.limits)
+        after, metrics = update(state, batch, key)
         averaged = polyak(state.averaged_actor, after.actor, rate)
         return replace(cast(AveragedState, after), step=state.step + 1, averaged_actor=averaged), metrics
 
@@ -146,7 +165,12 @@ class CPQ(PaperCPQ):
         """Line 8. LayerNorm keeps critics from inflating on actions that the log does not have. Their outputs have the size
         of the log's values: Adam needs tens of thousands of steps to grow a network's outputs to hundreds."""
         horizon = 1.0 / (1.0 - self.discount)
-        return fresh_critics(spec, self.hidden, keys, normalise=True, horizon=horizon)
+        seen = spec_with_limit(spec, self.limits)
+        return fresh_critics(seen, self.hidden, keys, normalise=True, horizon=horizon)
+
+    def fresh_actor(self, spec: Spec, key: PRNGKeyArray) -> TanhGaussianActor:
+        """Line 8."""
+        return super().fresh_actor(spec_with_limit(spec, self.limits), key)
 
     def choose_ood(self, candidates: Array, kept: Bool[Array, "n batch"], key: PRNGKeyArray) -> OODActions:
         """Line 12."""
@@ -192,3 +216,13 @@ class CPQ(PaperCPQ):
     def policy_actor(self, state: State) -> TanhGaussianActor:
         assert isinstance(state, AveragedState)
         return state.averaged_actor
+
+    def diagnose(self, state: State, sample: Sample, key: PRNGKeyArray) -> Metrics:
+        if self.limits is not None:
+            sample = sample_with_limit(sample, state.limit, self.limits)
+            state = replace(state, detector=LimitBlind(state.detector.cvae, state.detector.threshold))
+        return super().diagnose(state, sample, key)
+
+    def export(self, state: State) -> Export:
+        export = super().export(state)
+        return export if self.limits is None else export_with_limit(export, self.limits)

@@ -106,12 +106,20 @@ def reading_options(options: argparse.Namespace) -> dict[str, Any]:
 
 def limit_of(options: argparse.Namespace, log: Any, discount: float) -> Any:
     """The limit that was asked for, at the discount that is used: that of the method, where there is one."""
+    return None if options.limit is None else _limit(options.limit, options, log, discount)
+
+
+def limits_of(options: argparse.Namespace, log: Any, discount: float) -> tuple[Any, Any]:
+    """Both ends of the range of limits that was asked for."""
+    least, greatest = (_limit(value, options, log, discount) for value in options.limit_range)
+    return least, greatest
+
+
+def _limit(value: float, options: argparse.Namespace, log: Any, discount: float) -> Any:
     from ringfence.limits import Limit
 
-    if options.limit is None:
-        return None
     horizon = float(log.horizon) if options.horizon is None else options.horizon
-    return Limit.of(options.limit, options.limit_kind, discount=discount, horizon=horizon)
+    return Limit.of(value, options.limit_kind, discount=discount, horizon=horizon)
 
 
 def note_what_is_given(parser: Parser) -> None:

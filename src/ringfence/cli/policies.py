@@ -30,7 +30,12 @@ def add_evaluate(verbs: Any) -> None:
         default=0,
         help="seed of the first episode; the others follow (default 0)",
     )
-    parser.add_argument("--limit", type=float, metavar="L", help="bound on the discounted cost (default: the policy's)")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        metavar="L",
+        help="bound on the discounted cost (default: the policy's; one for a range of limits must be told it)",
+    )
     parser.add_argument("--discount", type=float, help="discount of the costs (default: the policy's)")
     parser.add_argument("--sampled", action="store_true", help="draw the policy's actions instead of taking their mode")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw each episode's return against its cost")
@@ -42,7 +47,7 @@ def evaluate(options: argparse.Namespace) -> None:
     from ringfence.deploy import Policy
     from ringfence.evaluation import evaluate, record_video
 
-    policy = Policy.load(options.policy)
+    policy = Policy.load(options.policy).at_limit(options.limit)
     done, planned = (policy.metadata.get(name) for name in ("steps_done", "steps_planned"))
     if done is not None and planned is not None and done < planned:
         print(f"warning: this policy had {done:,} of {planned:,} planned steps of training", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from ringfence.cli.options import (
     add_log_options,
     add_verb,
     limit_of,
+    limits_of,
     load_log,
     note_what_is_given,
     parse_settings,
@@ -36,6 +38,7 @@ def add_train(verbs: Any) -> None:
         "examples:\n"
         "  ringfence train my_logs.parquet --limit 30\n"
         "  ringfence train halfcheetah-torque --limit 30 --seeds 0 1 2 --task halfcheetah-torque\n"
+        "  ringfence train my_logs.parquet --limit-range 20 60\n"
         "  ringfence train --resume runs/my_logs-cpq-1\n"
         "  ringfence train --resume runs/my_logs-cpq-1 --steps 100000\n\n"
         "Everything the run makes goes into its directory: configuration, metrics, checkpoints, the policy, the verdict, "
@@ -43,6 +46,14 @@ def add_train(verbs: Any) -> None:
     )
     parser.add_argument("log", metavar="LOG", nargs="?", help=f"{LOG_HELP}; with --resume, where the log is now")
     add_log_options(parser)
+    parser.add_argument(
+        "--limit-range",
+        type=float,
+        nargs=2,
+        metavar=("L", "L"),
+        help="instead of --limit: one policy for every limit from the first to the second, which is told its limit when it "
+        "acts; watched and judged at the middle. Only cpq. EXPERIMENTAL: see docs/limits.md",
+    )
     parser.add_argument("--method", default="cpq", help="how to learn (default cpq; `ringfence methods` lists them)")
     parser.add_argument("--preset", default="default", help="'paper' takes the method exactly as its paper prints it")
     parser.add_argument(
@@ -157,15 +168,26 @@ def begin(options: argparse.Namespace) -> tuple[Any, Any]:
     from ringfence import api
     from ringfence.algorithms.named import method_of
     from ringfence.data import summarise
+    from ringfence.limits import check_range
 
-    if options.log is None or options.limit is None:
-        raise InvalidSetting("train needs a LOG and a --limit (or --resume RUN)")
+    if options.log is None or (options.limit is None and options.limit_range is None):
+        raise InvalidSetting("train needs a LOG and a --limit (or --limit-range, or --resume RUN)")
+    if options.limit is not None and options.limit_range is not None:
+        raise InvalidSetting("--limit trains a policy for one limit, --limit-range one for a range: give one of them")
     if options.other_computation:
         raise InvalidSetting("--other-computation goes with --resume")
     method = method_of(options.method, settings_of(options), options.preset)
     api.check_request(options.out, options.task, options.cost, options.episodes)
+    if options.limit_range is not None:
+        require_ranges(method)
+        check_range(options.limit_range)
     log = load_log(options)
     limit = limit_of(options, log, method.discount)
+    if options.limit_range is not None:
+        least, greatest = limits_of(options, log, method.discount)
+        method = replace(method, limits=(least.discounted, greatest.discounted))
+        limit = replace(least, discounted=api.watched_limit(method))
+        print(f"limits: from {least}\n        to {greatest} (experimental)\nwatched at the middle:", file=sys.stderr)
     print(f"limit: {limit}", file=sys.stderr)
     for note in log.notes:
         print(f"note: {note}", file=sys.stderr)
@@ -204,11 +226,20 @@ def holdout_of(options: argparse.Namespace, log: Any) -> float:
     return 0.0
 
 
+def require_ranges(method: Any) -> None:
+    if not hasattr(method, "limits"):
+        raise InvalidSetting(
+            f"--limit-range: {method.name} takes one limit; only cpq has a policy for a range of limits"
+        )
+
+
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:
     """The settings of the method; its discount is given once, by --discount or by --set."""
     settings = parse_settings(options.set)
     if "limit" in settings:
         raise InvalidSetting("the limit is given by --limit, not by --set")
+    if "limits" in settings:
+        raise InvalidSetting("a range of limits is given by --limit-range, not by --set")
     if "discount" not in settings:
         settings["discount"] = options.discount
     elif "discount" in options.given and settings["discount"] != options.discount:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -151,13 +151,13 @@ class Artifact:
 
     def cost_to_go(self, observations: Any, actions: Any = None, **inputs: Any) -> np.ndarray:
         """The cost critic's expected discounted cost from each state, for these actions or else the policy's own."""
-        actions = self._own(observations) if actions is None else actions
+        actions = self._own(observations, inputs.get("limit")) if actions is None else actions
         found: np.ndarray = self.evaluate("cost", observations, actions, **inputs)
         return found
 
     def return_to_go(self, observations: Any, actions: Any = None, **inputs: Any) -> np.ndarray:
         """The expected discounted return, by the smallest of the reward critics."""
-        actions = self._own(observations) if actions is None else actions
+        actions = self._own(observations, inputs.get("limit")) if actions is None else actions
         critics = [name for name in self.networks if name in ("reward", "reward_1", "reward_2")]
         if not critics:
             raise UnknownName(f"the artifact has no reward critic; it has {', '.join(self.networks) or 'none'}")
@@ -192,11 +192,23 @@ class Artifact:
             )
         limit = self.limit if limit is None else limit
         least, greatest = self.limit_range or (0.0, 0.0)
-        if limit is None or not least <= float(limit) <= greatest:
+        if limit is None:
+            raise InvalidSetting(
+                f"this policy was trained for every limit from {least:g} to {greatest:g}: say which with limit=... (--limit)"
+            )
+        if not least <= float(limit) <= greatest:
             raise InvalidSetting(
                 f"the limit must lie between {least:g} and {greatest:g}, where it was trained, not {limit}"
             )
         return 2.0 * (float(limit) - least) / (greatest - least) - 1.0
+
+    def at_limit(self, limit: float | None) -> "Artifact":
+        """The same networks with this limit wherever none is given: then a policy for a range of limits can be used like one
+        that was trained for a single limit. An artifact that takes no limit is returned as it is."""
+        if not self.takes_limit:
+            return self
+        self.scaled_limit(limit)  # refuses one that it was not trained for
+        return self if limit is None else replace(self, limit=float(limit))
 
     def normalise(self, observations: Any) -> Any:
         return (observations - self.observation_mean) / self.observation_std
@@ -216,9 +228,9 @@ class Artifact:
             rows = self.scale_actions(rows)
         return rows / np.float32(self.horizon or 1) if name == "time" else rows
 
-    def _own(self, observations: Any) -> np.ndarray:
+    def _own(self, observations: Any, limit: float | None) -> np.ndarray:
         rows = np.atleast_2d(np.asarray(observations, np.float32))
-        return self.act(rows)
+        return self.act(rows, limit=limit if self.takes_limit else None)
 
     # The file
 

@@ -39,7 +39,7 @@ class Guard:
     `policy` is a `Policy`, an `Artifact` or a file. `fallback` is a constant action, a function of the observation, or
     another policy. An observation is a vector, or a mapping (or pandas Series) from column names to numbers, of which the
     policy's columns are taken. `rules` switches rules (see `Rules`): `rules={"detector": None, "rate": 0.5}`. `limit`
-    replaces the artifact's.
+    replaces the artifact's; a policy for a range of limits has none, and is given what is left of this one in every step.
 
     A call never raises and never gives NaN: if the fallback fails too (it raises, or gives something that is not finite
     or not an action), the last good action is repeated, or, before there is one or with `last_resort="middle"`, the

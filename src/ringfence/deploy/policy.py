@@ -66,6 +66,11 @@ class Policy:
         action: np.ndarray = self.artifact.act(observation[None], None, limit)[0]
         return action
 
+    def at_limit(self, limit: float | None) -> "Policy":
+        """This policy with a limit that need not be given again, see `Artifact.at_limit`."""
+        own = self.artifact.at_limit(limit)
+        return self if own is self.artifact else type(self)(own)
+
     def reset(self) -> None:
         """Say that an episode begins. Policies without memory, which all are today, do nothing."""
 

@@ -74,11 +74,15 @@ class Evaluator:
         deterministic: bool = True,
         record: bool = False,
     ) -> Evaluation:
-        """Limit and discount default to the policy's own, then to the task's."""
+        """Limit and discount default to the policy's own, then to the task's. A policy for a range of limits acts by this
+        limit, and has none of its own."""
         for name, given in (("limit", limit), ("discount", discount)):
             if given is not None and not (is_number(given) and given >= 0):
                 raise InvalidSetting(f"{name} must be a finite number of at least 0, not {given!r}")
         own = policy.metadata if isinstance(policy, Policy) else {}
+        if isinstance(policy, Policy) and policy.artifact.takes_limit:
+            policy = policy.at_limit(limit)
+            own = policy.metadata
         limit = first_given(limit, own.get("limit"), self.limit)
         discount = first_given(discount, own.get("discount"), self.discount)
         if discount is None or not 0 <= discount <= 1:

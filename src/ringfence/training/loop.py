@@ -272,12 +272,13 @@ class Session:
         """What a member has learned so far."""
         assert isinstance(self.method, Exports)
         member = self.plan.members[index]
+        export = self.method.export(jax.tree.map(lambda x: x[index], self.state))
         return artifact_of(
-            self.method.export(jax.tree.map(lambda x: x[index], self.state)),
+            export,
             self.log,
             learned_from=self.dataset,
             method=self.method.name,
-            limit=member.limit,
+            limit=member.limit if export.limit_range is None else None,  # else it is given at run time
             discount=self.method.discount,
             seed=member.seed,
             steps_done=self.policy_steps,

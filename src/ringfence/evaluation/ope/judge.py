@@ -7,6 +7,7 @@ import numpy as np
 from scipy.stats import norm
 
 from ringfence.data.dataset import Dataset
+from ringfence.deploy import Policy
 from ringfence.errors import InvalidSetting
 from ringfence.evaluation.episodes import Controller
 from ringfence.evaluation.ope.actions import actions_of
@@ -121,6 +122,8 @@ class Judge:
     ) -> Judgement:
         if not 0.5 <= confidence < 1:
             raise InvalidSetting(f"confidence must lie between 0.5 and 1, not {confidence}")
+        if isinstance(policy, Policy):
+            policy = policy.at_limit(limit)
         log = self.log
         next_actions, start_actions = (
             actions_of(policy, observations, log.action_low, log.action_high)

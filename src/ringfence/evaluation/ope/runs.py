@@ -109,6 +109,8 @@ def choose_among_runs(
             f"the runs differ in what they set aside ({sorted(shares)}) or in their discount ({sorted(discounts)}): "
             "what judges one has trained another"
         )
+    if limit is None and any(policy.artifact.takes_limit for policy in policies.values()):
+        raise InvalidSetting("one of the policies takes any limit of a range; say for which to choose with --limit")
     if limit is None and len(limits) > 1:
         raise InvalidSetting(f"the runs were trained for several limits ({sorted(limits)}); say which with --limit")
     for run in runs:

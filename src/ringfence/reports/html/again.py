@@ -16,12 +16,14 @@ SCHEDULE = ("log_every", "evaluate_every", "checkpoint_every")
 def command_of(configuration: Configuration) -> str | None:
     """The command line; None for several limits in one run, which only Python can ask for."""
     limits = {member.limit for member in configuration.members}
-    if len(limits) > 1:
+    ranged = configuration.settings.get("limits")
+    if len(limits) > 1 or (ranged is not None and limits != {sum(ranged) / 2}):
         return None
+    asked = ["--limit", repr(limits.pop())] if ranged is None else ["--limit-range", *map(repr, map(float, ranged))]
     schedule, extras = configuration.schedule, configuration.extras
     origin = configuration.log.origin or {"source": "LOG"}
     words = ["ringfence", "train", str(origin["source"]), *reading_words(origin.get("options", {}))]
-    words += ["--limit", repr(limits.pop()), "--method", configuration.method, "--steps", str(schedule.steps)]
+    words += [*asked, "--method", configuration.method, "--steps", str(schedule.steps)]
     words += ["--seeds", *(str(member.seed) for member in configuration.members)]
     words += ["--discount", repr(configuration.discount)] if configuration.discount != 0.99 else []
     if changed := changed_settings(configuration):
@@ -39,12 +41,12 @@ def command_of(configuration: Configuration) -> str | None:
 
 
 def changed_settings(configuration: Configuration) -> dict[str, Any]:
-    """The settings that are not the method's own defaults; limit and discount have options of their own."""
+    """The settings that are not the method's own defaults; limits and discount have options of their own."""
     usual = json.loads(json.dumps(asdict(method_of(configuration.method))))
     return {
         name: value
         for name, value in configuration.settings.items()
-        if name not in ("limit", "discount") and (name not in usual or usual[name] != value)
+        if name not in ("limit", "limits", "discount") and (name not in usual or usual[name] != value)
     }
 
 

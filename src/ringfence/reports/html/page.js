@@ -77,24 +77,24 @@
   };
 
   // The limit: one number in the figure, the slider and the field.
-  const limitTool = (episodes) => {
+  const limitTool = (least, greatest, describe) => {
     const [slider, field, words] = ["slider", "number", "words"].map((part) => document.getElementById(`limit-${part}`));
     const spans = models("limit");
     let current = null;
     const set = (given) => {
-      const limit = Math.max(0, given);
+      const limit = Math.min(Math.max(least, given), greatest);
       if (!Number.isFinite(limit) || limit === current) return;
       current = limit;
       spans.forEach((span) => { if (span.location !== limit) span.location = limit; });
       slider.value = limit;
       if (document.activeElement !== field) field.value = Number(limit.toPrecision(6));
-      words.textContent = describe(episodes, limit);
+      words.textContent = describe(limit);
     };
     slider.addEventListener("input", () => set(Number(slider.value)));
     field.addEventListener("input", () => { if (field.value !== "") set(Number(field.value)); });
     spans.forEach((span) => span.properties.location.change.connect(() => set(span.location)));
   };
-  const describe = (episodes, limit) => {
+  const describeEpisodes = (episodes) => (limit) => {
     const inside = episodes.returns.filter((_, i) => episodes.costs[i] <= limit);
     const outside = episodes.returns.filter((_, i) => episodes.costs[i] > limit);
     const earn = [];
@@ -103,6 +103,15 @@
     const whole = `${inside.length} of ${episodes.returns.length} episodes (${percent(inside.length / episodes.returns.length)})`;
     const step = limit / episodes.discounted_steps;
     return `${whole} are inside a limit of ${short(limit)}: ${earn.join(", ")}. At a steady pace that is ${short(step)} per step, ${short(step * episodes.horizon)} per episode of ${episodes.horizon} steps.`;
+  };
+
+  // A policy for a range of limits: what its critics expect, on the line between the two nearest limits of the curve.
+  const describeCurve = (curve) => (limit) => {
+    const next = Math.max(1, curve.limits.findIndex((x) => x >= limit));
+    const [low, high] = [curve.limits[next - 1], curve.limits[next]];
+    const at = (values) => values[next - 1] + ((values[next] - values[next - 1]) * (limit - low)) / (high - low);
+    const cost = at(curve.costs);
+    return `Told a limit of ${short(limit)}, the policy is expected to cost ${short(cost)} (${cost <= limit ? "inside" : "OUTSIDE"}) and to earn ${short(at(curve.returns))}, discounted over ${curve.horizon} steps.`;
   };
 
   // A choice: the figures' sources get the data of another variant.
@@ -127,7 +136,8 @@
     Bokeh.set_log_level("warn");
     for (const item of content.figures) await Bokeh.embed.embed_item(item);
     watchColours();
-    if (content.episodes) limitTool(content.episodes);
+    if (content.episodes) limitTool(0, Infinity, describeEpisodes(content.episodes));
+    if (content.curve) limitTool(content.curve.limits[0], content.curve.limits.at(-1), describeCurve(content.curve));
     if (content.variants) choiceTool(content.variants);
     document.body.dataset.ready = "yes";
   } catch (error) {

@@ -84,7 +84,8 @@ def page_of_run(path: Path, asked: Asked) -> Page:
 
     run = Run.load(path)
     log, why_not = log_of(run, asked)
-    return run_page(run, log, why_not)
+    limit = asked.limit_of(log) if log is not None and run.configuration.settings.get("limits") else None
+    return run_page(run, log, why_not, None if limit is None else limit.discounted)
 
 
 def page_of_runs(paths: Sequence[Path], asked: Asked) -> Page:

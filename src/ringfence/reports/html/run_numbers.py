@@ -58,7 +58,8 @@ class RunNumbers:
     differences: tuple[tuple[Member, Differences], ...]
 
 
-def run_numbers(run: Run, log: Dataset | None) -> RunNumbers:
+def run_numbers(run: Run, log: Dataset | None, limit: float | None = None) -> RunNumbers:
+    """Policies for a range of limits are shown at `limit`, or at the one that the run watched them at."""
     judgements = judgements_of(run)
     found: list[Expectation] = []
     for member, judgement in zip(run.members, judgements, strict=True):
@@ -66,7 +67,11 @@ def run_numbers(run: Run, log: Dataset | None) -> RunNumbers:
     changed = []
     if log is not None:
         pairs = zip(run.members, run.artifacts, strict=False)
-        changed = [(m, differences(log, a)) for m, a in list(pairs)[:MOST_DIFFERENCES] if a.has_policy and fits(a, log)]
+        changed = [
+            (m, differences(log, a.at_limit(m.limit if limit is None else limit)))
+            for m, a in list(pairs)[:MOST_DIFFERENCES]
+            if a.has_policy and fits(a, log)
+        ]
     return RunNumbers(
         run=run,
         log=log,

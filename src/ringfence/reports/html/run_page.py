@@ -7,6 +7,7 @@ from ringfence.reports.html import plots
 from ringfence.reports.html.again import command_of
 from ringfence.reports.html.change_parts import change_parts
 from ringfence.reports.html.health import health_parts, learning_plots
+from ringfence.reports.html.limit_parts import limit_curves, limit_parts
 from ringfence.reports.html.parts import (
     Cell,
     Command,
@@ -37,32 +38,47 @@ TONES: dict[str | None, Tone] = {
 MOST_HEADLINES = 3
 
 
-def run_page(run: Run, log: Dataset | None, why_no_log: str = "") -> Page:
-    """`log` is the one that the run learned from; without it the page has no comparison with the operators."""
-    found = run_numbers(run, log)
+def run_page(run: Run, log: Dataset | None, why_no_log: str = "", limit: float | None = None) -> Page:
+    """`log` is the one that the run learned from; without it the page has no comparison with the operators. `limit` is where
+    the page of a policy for a range of limits begins."""
+    found = run_numbers(run, log, limit)
     changed, variants = change_parts(found)
+    curves = limit_curves(run, log) if log is not None else ()
+    by_limit, curve = limit_parts(
+        curves,
+        tuple(named(run, c.member) for c in curves),
+        run.configuration.horizon,
+        run.members[0].limit if limit is None else limit,
+    )
     missing = (Notice(f"The log is not here, so the policy cannot be compared with it: {why_no_log}",
                       "name it with --log where it is now"),) if log is None else ()  # fmt: skip
     sections = (
         *((Section("The verdicts", (_verdict_table(found),)),) if len(run.members) > 1 else ()),
         Section("What it earns and what it costs", (*missing, *_comparison(found))),
+        *((Section("Every limit of the range", by_limit),) if by_limit else ()),
         *((Section("Where it acts unlike the operators", changed),) if changed else ()),
         Section("Learning", learning_plots(run)),
         Section("Health", health_parts(run)),
         Section("What made it", _making(run)),
     )
     title = run.path.name if run.path is not None else run.configuration.method
-    return Page("run", title, _lead(run), sections, _headlines(found), {"variants": variants} if variants else {})
+    data = {**({"variants": variants} if variants else {}), **curve}
+    return Page("run", title, _lead(run), sections, _headlines(found), data)
 
 
 def _lead(run: Run) -> str:
     configuration = run.configuration
     limits = ", ".join(f"{limit:g}" for limit in sorted({member.limit for member in run.members}))
+    ranged = configuration.settings.get("limits")
+    limited = (
+        f"with a limit of {limits}" if ranged is None else
+        f"for every limit from {ranged[0]:g} to {ranged[1]:g} (experimental; watched at {limits})"
+    )  # fmt: skip
     policies = counted(len(run.members), "policy").replace("policys", "policies")
     state = "" if run.finished else " The run has not finished; this is what it has reached."
     return (
-        f"{policies} by {configuration.method} from {configuration.log.rows:,} steps of {configuration.log.name}, with a "
-        f"limit of {limits} on the discounted cost (at {configuration.discount:g}); "
+        f"{policies} by {configuration.method} from {configuration.log.rows:,} steps of {configuration.log.name}, {limited} "
+        f"on the discounted cost (at {configuration.discount:g}); "
         f"{configuration.schedule.steps:,} steps of training.{state}"
     )
 
