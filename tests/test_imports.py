@@ -8,7 +8,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "ringfence"
 BASIC = {"__version__", "errors", "files", "values"}
 # What a package may import of ringfence besides itself.
-ALLOWED = {"deploy": BASIC, "algorithms": BASIC | {"data", "networks", "kernels", "randomness"}}
+ALLOWED = {"deploy": BASIC, "algorithms": BASIC | {"data", "limits", "networks", "kernels", "randomness"}}
 HEAVY = {"jax", "jaxtyping", "equinox", "optax", "h5py", "pyarrow", "rich", "matplotlib", "scipy", "gymnasium"}
 
 
