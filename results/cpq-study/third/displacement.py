@@ -1,9 +1,10 @@
 """How far policies are from the safe clone along the clone's own episodes, by time in the episode (Walker2d).
 
-    python results/cpq-study/third/displacement.py CLONE POLICY...
+python results/cpq-study/third/displacement.py CLONE POLICY...
 """
 
 import sys
+from itertools import pairwise
 
 import numpy as np
 
@@ -21,7 +22,7 @@ for file in sys.argv[2:]:
     policy = Policy.load(file)
     differences = policy(observations.reshape(-1, observations.shape[-1])).reshape(actions.shape) - actions
     print(file)
-    for first, end in zip(BINS, BINS[1:], strict=False):
+    for first, end in pairwise(BINS):
         part = differences[:, first:end]
         mean = np.round(part.mean((0, 1)), 3)
-        print(f"  steps {first:4d} to {end:4d}: root mean square {np.sqrt((part**2).mean()):.3f}, mean of each action {mean}")
+        print(f"  steps {first:4d} to {end:4d}: size {np.sqrt((part**2).mean()):.3f}, mean of each action {mean}")
