@@ -1,7 +1,7 @@
 """How well policies are judged from a log alone: estimates against the truth, for many policies.
 
     python -m benchmarks.ope results/ope --tasks tabular reactor                  # goes on where it stopped
-    python -m benchmarks.ope results/ope --tasks hopper halfcheetah walker2d --logs DIRECTORY --rows 200000
+    python -m benchmarks.ope results/ope --tasks hopper halfcheetah walker2d --logs DIRECTORY --judging DIRECTORY
     python -m benchmarks.ope results/ope --report                                 # tables and pictures of what is there
 
 A row per policy goes to `policies.jsonl` as soon as it is judged. Truth is exact in finite problems, and the mean of
@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.ope_finite import tabular
-from benchmarks.ope_policies import ROBOTS, TRAINED, reactor_policies, robot_policies
+from benchmarks.ope_policies import PARTS, ROBOTS, TRAINED, reactor_policies, robot_policies, saved_policies
 from ringfence.behaviour.collect import collect_dataset
 from ringfence.evaluation import Evaluator
 from ringfence.evaluation.ope.judge import Judge, at_most
@@ -44,20 +44,22 @@ def done(out):
     )
 
 
-def record(out, task, kind, name, judge, policy, limit, truth):
+def record(out, task, kind, name, judge, policy, limit, truth, part="development"):
     """Judge a policy and write the judgement beside the truth (true_* of the row)."""
     began = time.process_time()
     j = judge(policy, limit, name=name)
     seconds = time.process_time() - began
     append(out, {
-        "task": task, "kind": kind, "policy": name, "limit": limit, "rows": j.rows,
+        "task": task, "kind": kind, "policy": name, "part": part, "limit": limit, "rows": j.rows,
         "return": j.returned.value, "return_lower": j.returned.lower, "return_upper": j.returned.upper,
         "cost": j.cost.value, "cost_lower": j.cost.lower, "cost_upper": j.cost.upper,
         **truth(), "share_over": j.share_over_limit, "worst_tenth": j.worst_tenth,
         "judgeable": j.judgeable, "verdict": j.verdict, "reason": j.reason,
         "foreign_on_path": j.support.foreign_on_path, "nearest": j.support.nearest,
         "effective_episodes": j.support.effective_episodes, "amplification": j.support.amplification,
-        "sampling": j.sampling_spread,
+        "sampling": j.sampling_spread, "distance": j.support.distance, "foreign_modelled": j.support.foreign_modelled,
+        "return_is_bounded": j.return_is_bounded, "cost_backups": j.backups.value,
+        "cost_modelled": j.modelled and j.modelled.value,
         "calibration": j.calibration_spread, "importance_episodes": j.second_opinion.effective_episodes,
         "largest_source": max(source.cost for source in j.sources), "seconds": seconds,
     })  # fmt: skip
@@ -88,7 +90,7 @@ def judge_all(out, task, judge, cases, limit, options, horizon=None):
         kept = options.work / "truth" / task / f"{case.name.replace(' ', '_')}.json"
         truth = measured(evaluator, case.policy, options.episodes, limit, kept)
         if judge is not None and (task, case.name) not in known:
-            record(out, task, case.kind, case.name, judge, case.policy, limit, lambda truth=truth: truth)
+            record(out, task, case.kind, case.name, judge, case.policy, limit, lambda truth=truth: truth, case.part)
         elif judge is None:
             print(task, case.name, {name: round(value, 2) for name, value in truth.items()}, flush=True)
 
@@ -102,15 +104,19 @@ def reactor(out, options, rows=24_000):
 
 
 def robot(out, name, options):
-    """Policies learn from three fifths of the log and are judged by `--rows` rows of the rest, in whole episodes."""
+    """Policies learn from three fifths of the log in `--logs`; the log in `--judging`, which no policy has seen, judges."""
     import ringfence
 
-    log = ringfence.load(options.logs / f"{name}.h5")
-    learned, judging = log.hold_out(0.4, 0)
+    learned = ringfence.load(options.logs / f"{name}.h5").hold_out(0.4, 0)[0]
     judge = None
     if not options.truth_only:
+        judging = ringfence.load(options.judging / f"{name}.h5")
         judge = Judge(at_most(judging, options.rows, 0), learned, horizon=options.horizon)
-    cases = robot_policies(name, learned, options.work, options.methods)
+    cases = [
+        case for case in robot_policies(name, learned, options.work, options.methods) if case.part in options.parts
+    ]
+    for part in options.parts if options.policies else ():
+        cases += saved_policies(options.policies / part / name, part)
     judge_all(out, f"{name}-torque", judge, cases, ROBOTS[name][0], options, options.horizon)
 
 
@@ -121,7 +127,12 @@ def main():
     parser.add_argument(
         "--logs", type=Path, help="directory of ROBOT.h5, made by `ringfence collect --task ROBOT-torque`"
     )
+    parser.add_argument(
+        "--judging", type=Path, help="another such directory, collected with another seed: these rows judge"
+    )
     parser.add_argument("--rows", type=int, default=200_000, help="of a robot's log that judge, in whole episodes")
+    parser.add_argument("--policies", type=Path, help="saved policies to judge as well: PART/ROBOT/NAME.safetensors")
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, help="which of them")
     parser.add_argument("--horizon", type=int, default=300, help="of a robot's sums, in steps (0.99^300 = 0.05)")
     parser.add_argument("--episodes", type=int, default=100, help="that tell the truth")
     parser.add_argument("--methods", nargs="*", default=TRAINED, choices=TRAINED, help="whose policies are judged")

@@ -75,7 +75,7 @@ def tabular(out, record, known, problems=4, policies=12):
             )
 
         behaviours = {name: sampled(t) for name, t in zip(("first", "second"), tables, strict=True)}
-        judge = Judge(log, reference, discount=DISCOUNT, features=one_hot, behaviours=behaviours)
+        judge = Judge(log, reference, discount=DISCOUNT, features=one_hot, behaviours=behaviours, exact=True)
         for number in range(policies):
             score = rng.random(cmdp.reward.shape)
             if number % 3 == 0:  # greedy for reward, with some cost in mind: what training would find

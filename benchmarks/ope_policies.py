@@ -20,10 +20,14 @@ GENERATOR = {"cvae_steps": 1000, "decoder_std": 0.1, "tau": 0.05, "lambda_rate":
 TRAINED = ("bc", "bc-safe", "cpq", "bcq-lag", "bear-lag")
 
 
+PARTS = ("development", "held-out")  # looked at while the judge was made; judged once, when it was done
+
+
 class Case(NamedTuple):
     name: str
     kind: str
     policy: object
+    part: str = "development"
 
 
 def reactor_policies(log, work, methods=TRAINED):
@@ -49,6 +53,13 @@ def robot_policies(name, log, work, methods=TRAINED):
     yield from trained(log, work / name, ROBOTS[name], {method: steps[method] for method in methods})
     yield Case("safe x 0.9", "scaled", changed(lambda a: 0.9 * a, safe))
     yield Case("unsafe x 0.8", "scaled", changed(lambda a: 0.8 * a, unsafe))
+
+
+def saved_policies(folder, part):
+    """Policy files of any training, named by file."""
+    for path in sorted(folder.glob("*.safetensors")):
+        policy = Policy.load(path)
+        yield Case(path.stem, policy.artifact.method or "cpq", policy, part)
 
 
 def fast(policy):

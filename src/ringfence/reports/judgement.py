@@ -36,7 +36,9 @@ def table_of(judgements: Sequence[Judgement]) -> Table:
         over = "" if j.share_over_limit is None else f"{j.share_over_limit:.0%}"
         table.add_row(
             j.name,
-            *(f"{x:.4g}" for x in (j.returned.value, j.returned.lower, j.cost.value, j.cost.upper)),
+            f"{j.returned.value:.4g}",
+            f"{j.returned.lower:.4g}" if j.return_is_bounded else "no bound",
+            *(f"{x:.4g}" for x in (j.cost.value, j.cost.upper)),
             over,
             f"{j.worst_tenth:.4g}",
             f"{j.support.foreign_on_path:.0%}",
@@ -59,12 +61,23 @@ def details(judgement: Judgement) -> list[str]:
         f"checked on the log's own behaviours: {checks}",
         f"uncertainty of the cost: {judgement.sampling_spread:.2g} from the sample of episodes, "
         f"{judgement.calibration_spread:.2g} from that check (standard deviations)",
+        *model_line(judgement),
+        judgement.return_note,
         tail_line(judgement),
         f"second opinion: {judgement.second_opinion}",
     ]
     if judgement.advice:
         lines.append(f"what would help: {judgement.advice}")
     return lines
+
+
+def model_line(judgement: Judgement) -> list[str]:
+    if judgement.modelled is None:
+        return []
+    return [
+        f"cost by backups alone {judgement.backups.value:.4g}, in a model of the plant {judgement.modelled.value:.4g}; "
+        f"{judgement.support.foreign_modelled:.0%} of the steps in the model are unlike the log"
+    ]
 
 
 def tail_line(judgement: Judgement) -> str:

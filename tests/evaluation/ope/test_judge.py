@@ -12,10 +12,11 @@ from ringfence.behaviour.shipped import shipped_policy
 from ringfence.errors import InvalidSetting
 from ringfence.evaluation import evaluate
 from ringfence.evaluation.ope.calibration import Calibration, SourceCheck, behaved, whole_episodes
-from ringfence.evaluation.ope.choose import choose
+from ringfence.evaluation.ope.choose import _merit, choose
 from ringfence.evaluation.ope.clone import clone_of, sources_of
 from ringfence.evaluation.ope.features import RandomFeatures, Scaling
 from ringfence.evaluation.ope.judge import Estimate, Judge, decide
+from ringfence.evaluation.ope.support import distance_of
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,27 @@ def test_of_actions_unlike_any_logged_one_the_log_cannot_tell(judge):
     assert "stronger anchor" in judged.advice
     assert judged.support.foreign_on_path > judge(shipped_policy("reactor", "safe"), 20.0).support.foreign_on_path
     assert not judged.second_opinion.usable
+
+
+def test_the_return_has_a_bound_only_near_a_source_of_the_log(judge):
+    safe, between = judge(shipped_policy("reactor", "safe")), judge(pi_controller(350.0))
+    assert safe.return_is_bounded
+    assert "the return is at least" in safe.return_note
+    assert not between.return_is_bounded
+    assert "is an estimate without a bound" in between.return_note
+    fake = replace(between, verdict="inside", returned=Estimate(1e9, 1e9, 1e9))
+    assert _merit(replace(safe, verdict="inside")) > _merit(fake)  # a promise without a bound wins no choice
+
+
+def test_the_distance_from_a_source_is_in_units_of_its_noise(judge):
+    log, clones = judge.log, judge.calibration.clones
+    rows, written = np.arange(0, len(log), 7), dict(sources_of(log))
+    clone = clones[1]
+    own = written[clone.name][:, None]
+    for apart in (0.0, 0.5, 2.0):
+        acts = np.where(own, clone.mean(log.next_observations) + apart * clone.spread, 1e6).astype(np.float32)
+        assert distance_of(log, rows, acts, clones) == pytest.approx(apart, abs=1e-3)
+    assert distance_of(log, rows, acts, ()) == np.inf
 
 
 def test_backups_that_diverge_know_no_path_so_that_all_logged_states_count_alike(judge):
@@ -124,6 +146,9 @@ def test_the_measured_error_is_relative_to_the_values_and_without_the_noise_of_t
     steady = SourceCheck("a", 100, 10.0, 20.0, 0.0, 2.0, 11.0, 26.0)  # 2 of 20: a tenth; the other scatters by 0.3
     assert Calibration((steady, noisy), (), np.zeros(1)).least_scatter(30.0) == pytest.approx(3.0)
     assert calibration.spread("cost", 30.0, amplification=0.9) == calibration.spread("cost", 30.0)
+    rolled = SourceCheck("a", 100, 10.0, 20.0, 0.0, 0.0, 11.0, 26.0, modelled_return=12.0, modelled_cost=30.0)
+    assert Calibration((rolled,), (), np.zeros(1)).modelled_spread("cost", 40.0) == pytest.approx(0.5 * 40)
+    assert Calibration((rolled,), (), np.zeros(1)).modelled_spread("return", 40.0) == pytest.approx(0.2 * 40)
 
 
 def test_a_source_is_checked_by_its_own_logged_actions_and_elsewhere_by_those_of_its_clone():

@@ -6,6 +6,9 @@ action is the logged one; in the states of other sources it is that of a clone. 
 measure the clone: on robots regression misses the actions of the first steps, and with them the gait.) The errors, relative
 to the size of the values, widen every interval on this log. Two or three sources are too few for conformal prediction,
 which would need as many as 20 for a level of 95 %; the root mean square of their errors is used as a standard deviation.
+
+Roll-outs in a model of the plant (see `dynamics`) are checked in the same way, with clones that act by themselves: their
+error holds that of the clone too, and is rather too large than too small.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,6 +19,7 @@ from numpy.typing import NDArray
 
 from ringfence.data.dataset import Dataset
 from ringfence.evaluation.ope.clone import Clone, clone_of, sources_of
+from ringfence.evaluation.ope.dynamics import Dynamics
 from ringfence.evaluation.ope.features import Rows
 from ringfence.evaluation.ope.fqe import FittedQ
 
@@ -37,6 +41,8 @@ class SourceCheck:
     estimated_return: float
     estimated_cost: float
     amplification: float = 1.0  # of the estimates' errors, see `fqe.Values`
+    modelled_return: float | None = None  # of its clone in the model of the plant, if there is one
+    modelled_cost: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,15 +51,20 @@ class Calibration:
     clones: tuple[Clone, ...]
     shape: NDArray[np.float64]  # episodes' costs, standardised within their source: the shape of a tail
 
-    def error(self, signal: str) -> float:
-        """Root mean square error over the sources, relative to the size of the value ("return" or "cost").
+    def error(self, signal: str, modelled: bool = False) -> float:
+        """Root mean square error over the sources, relative to the size of the value ("return" or "cost"), of fitted Q
+        evaluation or of roll-outs in the model.
 
         What the source got is itself known from some episodes only; the variance of that mean is taken off."""
         squares = [
             max((estimated - got) ** 2 - noise**2, 0.0) / self._size(got, signal) ** 2
-            for estimated, got, noise in self._checked(signal)
+            for estimated, got, noise in self._checked(signal, modelled)
         ]
         return max(float(np.sqrt(np.mean(squares))), LEAST_ERROR)
+
+    def modelled_spread(self, signal: str, value: float) -> float:
+        """The standard deviation that the error of the clones' roll-outs gives to that of another policy."""
+        return self.error(signal, modelled=True) * self._size(value, signal)
 
     def spread(self, signal: str, value: float, amplification: float = 1.0) -> float:
         """The standard deviation that the measured error gives to an estimate of this value. Errors were measured on the
@@ -71,19 +82,31 @@ class Calibration:
     def _size(self, value: float, signal: str) -> float:
         return max(abs(value), LEAST_SIZE * max(abs(got) for _, got, _ in self._checked(signal)), 1e-12)
 
-    def _checked(self, signal: str) -> list[tuple[float, float, float]]:
+    def _checked(self, signal: str, modelled: bool = False) -> list[tuple[float, float, float]]:
         """(estimate, what the source got, standard error of that) of each source."""
-        if signal == "return":
-            return [(c.estimated_return, c.returned, c.return_spread / c.episodes**0.5) for c in self.checks]
-        return [(c.estimated_cost, c.cost, c.cost_spread / c.episodes**0.5) for c in self.checks]
+        returns = signal == "return"
+        found = []
+        for c in self.checks:
+            by_model = c.modelled_return if returns else c.modelled_cost
+            by_backups = c.estimated_return if returns else c.estimated_cost
+            got, spread = (c.returned, c.return_spread) if returns else (c.cost, c.cost_spread)
+            estimate = by_model if modelled and by_model is not None else by_backups
+            found.append((estimate, got, spread / c.episodes**0.5))
+        return found
 
 
 Behaviours = Mapping[str, Callable[[Rows, np.random.Generator], Rows]]
 """Sources whose controllers are known: (observations, generator) to sampled actions."""
 
 
-def calibrate(fitted: FittedQ, reference: Dataset, seed: int = 0, behaviours: Behaviours | None = None) -> Calibration:
-    """Check fitted Q evaluation against the reference episodes of each source."""
+def calibrate(
+    fitted: FittedQ,
+    reference: Dataset,
+    seed: int = 0,
+    behaviours: Behaviours | None = None,
+    dynamics: Dynamics | None = None,
+) -> Calibration:
+    """Check fitted Q evaluation, and a model of the plant if there is one, against reference episodes of each source."""
     log = fitted.log
     rng = np.random.default_rng(seed)
     checks, clones, shapes = [], [], []
@@ -93,15 +116,26 @@ def calibrate(fitted: FittedQ, reference: Dataset, seed: int = 0, behaviours: Be
         if len(got) == 0:
             continue
         clone = clone_of(log, name, rows)
-        values = fitted.evaluate(*behaved(log, rows, (behaviours or {}).get(name, clone.sample), rng))
+        act = (behaviours or {}).get(name, clone.sample)
+        values = fitted.evaluate(*behaved(log, rows, act, rng))
+        modelled = _modelled(dynamics, act, rng, fitted) if dynamics else (None, None)
         mean, spread = got.mean(0), got.std(0)
         measured = float(mean[0]), float(mean[1]), float(spread[0]), float(spread[1])
-        checks.append(SourceCheck(name, len(got), *measured, values.returned, values.cost, values.amplification))
+        checks.append(
+            SourceCheck(name, len(got), *measured, values.returned, values.cost, values.amplification, *modelled)
+        )
         clones.append(clone)
         if spread[1] > 0:
             shapes.append((got[:, 1] - mean[1]) / spread[1])
     shape = np.concatenate(shapes) if shapes else np.zeros(1)
     return Calibration(tuple(checks), tuple(clones), shape)
+
+
+def _modelled(
+    dynamics: Dynamics, act: Callable[[Rows, np.random.Generator], Rows], rng: np.random.Generator, fitted: FittedQ
+) -> tuple[float, float]:
+    rolled = dynamics.roll_out(lambda observations: act(observations, rng), fitted.horizon, fitted.discount)
+    return float(rolled.returned.mean()), float(rolled.cost.mean())
 
 
 def behaved(

@@ -42,7 +42,7 @@ def choose(
     seed: int = 0,
 ) -> Choice:
     """The policy with the greatest lower bound of return among those whose upper bound of cost is inside the limit; of
-    equal ones the better supported.
+    equal ones the better supported. Those whose return has no bound come after those whose has.
 
     The best of many estimates is too good to be true. Half of the judging episodes choose, the other half judge the winner
     again; if it is not inside there, the next one is tried, at most as many times as there are candidates, with the
@@ -71,7 +71,7 @@ def choose(
                 tuple(judged),
                 candidate.name,
                 again,
-                f"{candidate.name}: return at least {again.returned.lower:.4g}, cost at most {again.cost.upper:.4g} on "
+                f"{candidate.name}: {again.return_note}; cost at most {again.cost.upper:.4g} on "
                 f"episodes that did not choose it (at {raised:.1%}, for {len(inside)} candidates)",
             )
     return Choice(
@@ -82,5 +82,6 @@ def choose(
     )
 
 
-def _merit(judgement: Judgement) -> tuple[bool, float, float]:
-    return judgement.inside, judgement.returned.lower, -judgement.support.foreign_on_path
+def _merit(judgement: Judgement) -> tuple[bool, bool, float, float]:
+    bounded, lower = judgement.return_is_bounded, judgement.returned.lower
+    return judgement.inside, bounded, lower, -judgement.support.foreign_on_path

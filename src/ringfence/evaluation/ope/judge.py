@@ -10,8 +10,10 @@ from ringfence.data.dataset import Dataset
 from ringfence.deploy import Policy
 from ringfence.errors import InvalidSetting
 from ringfence.evaluation.episodes import Controller
-from ringfence.evaluation.ope.actions import actions_of
+from ringfence.evaluation.ope.actions import actions_of, many
 from ringfence.evaluation.ope.calibration import Behaviours, Calibration, SourceCheck, calibrate
+from ringfence.evaluation.ope.combine import Uncertain, mixed
+from ringfence.evaluation.ope.dynamics import LEAST_ROWS, RollOuts, fit_dynamics
 from ringfence.evaluation.ope.features import COUNT, RandomFeatures
 from ringfence.evaluation.ope.fqe import FittedQ, Values
 from ringfence.evaluation.ope.opinion import SecondOpinion, second_opinion
@@ -19,6 +21,8 @@ from ringfence.evaluation.ope.support import Coverage, Support
 from ringfence.evaluation.ope.tail import tail_of
 
 MOST_FOREIGN = 0.2  # share of foreign actions on the policy's path above which the log cannot tell
+MOST_FOREIGN_MODELLED = 0.4  # the same on its path in the model of the plant
+MOST_DISTANCE = 0.6  # from a source of the log, in units of its noise, up to which the bounds of the return are bounds
 LEAST_EPISODES = 0.5  # effective episodes below which it cannot
 MOST_ERROR = 0.5  # relative error on the log's own behaviours above which it cannot
 ROWS_PER_FEATURE = 20  # at least
@@ -44,7 +48,8 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the log says of one policy. Sums are discounted and over the log's horizon."""
+    """What the log says of one policy. Sums are discounted and over the log's horizon. The bounds of the return are bounds
+    only if `return_is_bounded`; else they are those of an estimate that can be far too high."""
 
     name: str
     returned: Estimate
@@ -63,6 +68,9 @@ class Judgement:
     second_opinion: SecondOpinion
     sampling_spread: float  # standard deviation of the cost over samples of episodes
     calibration_spread: float  # the same from the error on the log's own behaviours
+    backups: Estimate  # the cost by fitted Q evaluation alone
+    modelled: Estimate | None  # the cost by roll-outs in the model of the plant alone; None without a model
+    return_is_bounded: bool
     judgeable: bool
     verdict: Sentence | None  # None without a limit
     reason: str
@@ -73,20 +81,32 @@ class Judgement:
         return self.verdict == "inside"
 
     @property
+    def return_note(self) -> str:
+        """What the bounds of the return are worth."""
+        if self.return_is_bounded:
+            return f"the return is at least {self.returned.lower:.4g} (at {self.confidence:.0%})"
+        return (
+            f"the return of {self.returned.value:.4g} is an estimate without a bound: the policy acts unlike every source "
+            f"of the log in that source's own states (by {self.support.distance:.2g} of its noise or more; at most "
+            f"{MOST_DISTANCE:g} for a bound) and may drift into states that the log does not show"
+        )
+
+    @property
     def sentence(self) -> str:
         if self.verdict is None:
             return self.reason
         return f"{SENTENCES[self.verdict]}: {self.reason}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "sentence": self.sentence}
+        return {**asdict(self), "sentence": self.sentence, "return_note": self.return_note}
 
 
 class Judge:
     """Judges policies from one log. `log` are the judging episodes: the policy must not have been trained on them.
     `reference` are other episodes of the same behaviours, which tell how far the estimates can be trusted; without
     them a part of `log` is set apart for it. Sources whose controllers are known can be given as `behaviours`; else their
-    actions are regressed on the state."""
+    actions are regressed on the state. `exact` says that the `features` given can express every value, as in a finite
+    problem: then backups cannot miss where a policy goes, and no model of the plant is fitted."""
 
     def __init__(
         self,
@@ -98,6 +118,7 @@ class Judge:
         seed: int = 0,
         features: Any = None,
         behaviours: Behaviours | None = None,
+        exact: bool = False,
     ):
         if not 0 < discount < 1:
             raise InvalidSetting(f"discount must lie strictly between 0 and 1, not {discount}")
@@ -106,10 +127,12 @@ class Judge:
         self.horizon = max(log.horizon, reference.horizon) if horizon is None else int(horizon)
         log = at_most(log, MOST_ROWS, seed)
         self.log, self.discount = log, discount
+        self.exact = exact
+        self.dynamics = fit_dynamics(log, seed=seed) if len(log) >= LEAST_ROWS and not exact else None
         if features is None:
             features = RandomFeatures.of(log, min(COUNT, len(log) // ROWS_PER_FEATURE), seed)
         self.fitted = FittedQ(log, features, discount, self.horizon, seed=seed)
-        self.calibration: Calibration = calibrate(self.fitted, reference, seed, behaviours)
+        self.calibration: Calibration = calibrate(self.fitted, reference, seed, behaviours, self.dynamics)
         if not self.calibration.checks:
             raise InvalidSetting(
                 f"no reference episode of {log.name} is whole: all were cut off before the horizon of {self.horizon} "
@@ -130,9 +153,10 @@ class Judge:
             for observations in (log.next_observations, log.observations[log.episode_starts])
         )
         values = self.fitted.evaluate(next_actions, start_actions)
-        support = self.coverage.of(policy, next_actions, values)
-        returned, _, _ = self._estimate("return", values, confidence)
-        cost, sampling, calibrated = self._estimate("cost", values, confidence)
+        rolled = self.dynamics.roll_out(many(policy), self.horizon, self.discount) if self.dynamics else None
+        support = self.coverage.of(policy, next_actions, values, self.calibration.clones, rolled)
+        returned, _ = self._estimates("return", values, rolled, confidence)
+        cost, (backups, modelled) = self._estimates("cost", values, rolled, confidence)
         why_not = self._cannot_judge(values, support)
         verdict, reason, advice = decide(cost, limit, confidence, why_not)
         scatter = max(values.cost_spread, self.calibration.least_scatter(cost.value))
@@ -153,25 +177,36 @@ class Judge:
             support=support,
             sources=self.calibration.checks,
             second_opinion=second_opinion(self.fitted, self.calibration.clones, next_actions, start_actions, values),
-            sampling_spread=sampling,
-            calibration_spread=calibrated,
+            sampling_spread=float(values.sampling_spread[1]),
+            calibration_spread=self.calibration.spread("cost", values.cost, values.amplification),
+            backups=backups,
+            modelled=modelled,
+            return_is_bounded=not why_not and (self.exact or support.distance <= MOST_DISTANCE),
             judgeable=not why_not,
             verdict=verdict,
             reason=reason,
             advice=advice,
         )
 
-    def _estimate(self, signal: str, values: Values, confidence: float) -> tuple[Estimate, float, float]:
-        """The value and its bounds: sampling error (jackknife) and measured error (calibration) add up as variances."""
-        column = 0 if signal == "return" else 1
-        value = values.returned if signal == "return" else values.cost
-        sampling = float(values.sampling_spread[column])
+    def _estimates(
+        self, signal: str, values: Values, rolled: RollOuts | None, confidence: float
+    ) -> tuple[Estimate, tuple[Estimate, Estimate | None]]:
+        """The value and its bounds: of both methods together, and of each alone. Sampling error (jackknife, or how far the
+        models differ) and measured error (calibration) add up as variances."""
+        returns = signal == "return"
+        value = values.returned if returns else values.cost
+        sampling = float(values.sampling_spread[0 if returns else 1])
         calibrated = self.calibration.spread(signal, value, values.amplification)
-        width = float(norm.ppf(confidence)) * float(np.hypot(sampling, calibrated))
-        lower, upper = value - width, value + width
-        if signal == "cost":  # which is never negative
-            value, lower, upper = max(value, 0.0), max(lower, 0.0), max(upper, 0.0)
-        return Estimate(value, lower, upper), sampling, calibrated
+        backups = Uncertain(value, float(np.hypot(sampling, calibrated)))
+        if rolled is None:
+            alone = bounded(backups, confidence, positive=not returns)
+            return alone, (alone, None)
+        by_member = rolled.returned if returns else rolled.cost
+        value = float(by_member.mean())
+        calibrated = self.calibration.modelled_spread(signal, value)
+        modelled = Uncertain(value, float(np.hypot(by_member.std(ddof=1), calibrated)))
+        both, one, two = (bounded(x, confidence, not returns) for x in (mixed(backups, modelled), backups, modelled))
+        return both, (one, two)
 
     def _cannot_judge(self, values: Values, support: Support) -> list[tuple[str, str]]:
         """Why this log cannot judge this policy, if so, with what would help."""
@@ -191,6 +226,14 @@ class Judge:
                     "train with a stronger anchor to the log, or add rows in which such actions were taken",
                 )
             )
+        if (support.foreign_modelled or 0.0) > MOST_FOREIGN_MODELLED:
+            found.append(
+                (
+                    f"in a model of the plant the policy leaves what the log shows: {support.foreign_modelled:.0%} of its "
+                    f"steps are unlike any in the log (more than {MOST_FOREIGN_MODELLED:.0%})",
+                    "train longer or with a stronger anchor to the log, or add rows from where the policy goes",
+                )
+            )
         if support.effective_episodes < LEAST_EPISODES:
             found.append(
                 (
@@ -207,6 +250,13 @@ class Judge:
                 )
             )
         return found
+
+
+def bounded(estimate: Uncertain, confidence: float, positive: bool) -> Estimate:
+    """One-sided bounds of an estimate; a quantity that is positive has no bound below 0."""
+    width = float(norm.ppf(confidence)) * estimate.spread
+    found = estimate.value, estimate.value - width, estimate.value + width
+    return Estimate(*(max(x, 0.0) for x in found)) if positive else Estimate(*found)
 
 
 def decide(

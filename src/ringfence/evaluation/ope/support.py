@@ -1,16 +1,25 @@
 """Can the log judge this policy at all? How far its actions lie from logged ones, along the path it would take.
 
 A pair is foreign if its leverage (see `fqe`) is above that of all but one in two hundred logged pairs. Rows count by their
-weight in the estimate, so that states which the policy would never reach do not matter.
+weight in the estimate, so that states which the policy would never reach do not matter. The same is asked of the states
+that it comes to in a model of the plant, if there is one.
+
+The log shows what happens when its sources' actions are changed by about as much as their own noise. A policy that acts
+within that distance of a source, in the source's states, stays among states that the source shows. One that does not may
+drift away from all of them, and neither backups nor a model can see that: they know logged states only.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringfence.data.dataset import Dataset
 from ringfence.deploy import Policy
 from ringfence.evaluation.episodes import Controller
+from ringfence.evaluation.ope.clone import Clone, sources_of
+from ringfence.evaluation.ope.dynamics import RollOuts
 from ringfence.evaluation.ope.features import Rows
 from ringfence.evaluation.ope.fqe import FittedQ, Values
 
@@ -28,6 +37,10 @@ class Support:
     effective_episodes: float  # how many logged episodes the estimate rests on
     amplification: float  # of errors, by weights of rows that cancel each other; 1 is none (see `fqe.Values`)
     detector: float | None  # share of its actions that its own detector calls foreign, if it has one
+    distance: float  # of its actions from those of the nearest source, in that source's states and units of its noise
+    foreign_modelled: float | None = (
+        None  # share of foreign pairs on its path in the model of the plant, if there is one
+    )
 
 
 class Coverage:
@@ -46,7 +59,14 @@ class Coverage:
         self.episode = np.repeat(np.arange(len(lengths)), lengths)
         self.usual = float(np.median(self._nearest(self.logged[probe], self.episode[probe]))) or 1.0
 
-    def of(self, controller: Controller, next_actions: Rows, values: Values) -> Support:
+    def of(
+        self,
+        controller: Controller,
+        next_actions: Rows,
+        values: Values,
+        clones: Sequence[Clone] = (),
+        rolled: RollOuts | None = None,
+    ) -> Support:
         log, rows = self.log, self.rows
         weights = np.maximum(values.weights[rows], 0.0)
         if not values.in_range or weights.sum() <= 0:  # backups that diverge know no path: all states count alike
@@ -66,7 +86,18 @@ class Coverage:
             effective_episodes=values.effective_rows / length,
             amplification=values.amplification,
             detector=_by_detector(controller, log.next_observations[rows], next_actions[rows]),
+            distance=distance_of(log, rows, next_actions, clones),
+            foreign_modelled=None if rolled is None else rolled.share(self._foreign(rolled)),
         )
+
+    def _foreign(self, rolled: RollOuts) -> NDArray[np.bool_]:
+        """Of each pair of the roll-outs, one step in five; the steps between are taken to be like it."""
+        stride, shape = 5, rolled.alive.shape
+        kept = rolled.observations[::stride], rolled.actions[::stride]
+        flat = (x.reshape(-1, x.shape[-1]) for x in kept)
+        pairs = np.asarray(self.fitted.features(*flat), np.float32)
+        foreign = self.fitted.leverage(pairs) > self.fitted.most_leverage
+        return np.repeat(foreign.reshape(-1, *shape[1:]), stride, axis=0)[: shape[0]]
 
     def _nearest(self, points: Rows, episodes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Distance of each point to the nearest logged pair of another episode than its own."""
@@ -78,6 +109,19 @@ class Coverage:
             squared = np.where(self.episode[i : i + 20_000] == episodes[:, None], np.inf, squared)
             out = np.minimum(out, squared.min(1))
         return np.asarray(np.sqrt(np.maximum(out, 0.0)))
+
+
+def distance_of(log: Dataset, rows: NDArray[np.int64], next_actions: Rows, clones: Sequence[Clone]) -> float:
+    """How far the policy acts from the nearest source: the root mean square difference from the source's mean actions, in
+    units of its noise, in the next states of some of the rows that it wrote. Infinite without sources."""
+    found = [np.inf]
+    written = dict(sources_of(log))
+    for clone in clones:
+        own = rows[written[clone.name][rows]]
+        if len(own):
+            apart = (next_actions[own] - clone.mean(log.next_observations[own])) / clone.spread
+            found.append(float(np.sqrt((apart.astype(np.float64) ** 2).mean())))
+    return float(min(found))
 
 
 def _by_detector(controller: Controller, observations: Rows, actions: Rows) -> float | None:

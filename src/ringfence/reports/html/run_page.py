@@ -97,10 +97,11 @@ def _headlines(found: RunNumbers) -> tuple[Headline, ...]:
         lines.append(Headline(f"{who}{verdict.judgement}", TONES[verdict.judgement], verdict.words))
         if judgement is not None:
             cost, returned = judgement["cost"], judgement["returned"]
+            least = f"at least {short(returned['lower'])}" if judgement.get("return_is_bounded") else "without a bound"
             text = (
                 f"{judgement['sentence']}. Expected discounted cost {short(cost['value'])}, between {short(cost['lower'])} "
-                f"and {short(cost['upper'])}; expected discounted return {short(returned['value'])}, between "
-                f"{short(returned['lower'])} and {short(returned['upper'])} (over {judgement['horizon']} steps, each bound "
+                f"and {short(cost['upper'])}; expected discounted return {short(returned['value'])}, "
+                f"{least} (over {judgement['horizon']} steps, each bound "
                 f"at {judgement['confidence']:.0%})."
             )
             word = f"{who}judged by episodes set aside: {judgement['verdict'] or 'no limit'}"

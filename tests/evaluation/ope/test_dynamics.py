@@ -1,0 +1,76 @@
+"""Roll-outs in a model of the plant, and one estimate from two."""
+
+from dataclasses import replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ringfence.data import Dataset
+from ringfence.evaluation.ope.combine import Uncertain, mixed
+from ringfence.evaluation.ope.dynamics import Dynamics, fit_dynamics
+from ringfence.networks import MLP
+
+ENDS = 0.1  # the probability that an episode terminates in a step
+
+
+@pytest.fixture(scope="module")
+def plant():
+    """s' = s - a / 2, reward s, cost 3 a, an episode in ten ends in each step: as a network without hidden layers."""
+    network = MLP(2, 4, (), key=jax.random.key(0))
+    weight = jnp.array([[0, 1, 0, 0], [-0.5, 0, 3, 0]])
+    bias = jnp.array([0, 0, 0, np.log(ENDS / (1 - ENDS))])
+    network = eqx.tree_at(lambda n: (n.layers[0].weight, n.layers[0].bias), network, (weight, bias))
+    one, wide = np.ones(1, np.float32), np.full(2, 99, np.float32)
+    unscaled = np.zeros(2, np.float32), np.ones(2, np.float32)
+    told = np.zeros(3, np.float32), np.ones(3, np.float32)
+    return Dynamics((network, network), 8 * np.ones((5, 1), np.float32), -4 * one, 4 * one, -99 * one, 99 * one, -wide, wide,
+                    unscaled, told)  # fmt: skip
+
+
+def test_a_roll_out_adds_up_discounted_steps_that_are_still_alive(plant):
+    rolled = plant.roll_out(lambda s: s, 3, 0.9)  # the action is the state, cut off at 4: s = 8, 6, 4
+    alive = 0.9 * (1 - ENDS)
+    assert rolled.returned == pytest.approx([8 + 6 * alive + 4 * alive**2] * 2)
+    assert rolled.cost == pytest.approx([12 * (1 + alive + alive**2)] * 2)
+    last = np.zeros(rolled.alive.shape, bool)
+    last[2] = True
+    assert rolled.share(last) == pytest.approx(alive**2 / (1 + alive + alive**2))
+
+
+def test_a_roll_out_stays_in_the_range_of_logged_states(plant):
+    narrow = replace(plant, least=np.full(1, 7, np.float32))
+    assert narrow.roll_out(lambda s: s, 3, 0.9).observations[:, 0, 0, 0].tolist() == [8, 7, 7]
+
+
+def test_a_fitted_model_foretells_a_policy_that_is_no_source_of_the_log():
+    rng = np.random.default_rng(0)
+    episodes, length = 60, 20
+    state, rows = rng.normal(2, 0.5, episodes), []
+    for step in range(length):
+        action = np.clip(0.2 * state + 0.3 * rng.standard_normal(episodes), -1, 1)
+        following = 0.9 * state - action / 2
+        rows.append((state, action, state, np.abs(action), following, np.full(episodes, step == length - 1)))
+        state = following
+    s, a, r, c, n, last = (np.stack(column, 1).reshape(-1) for column in zip(*rows, strict=True))
+    log = Dataset.from_arrays(
+        observations=s[:, None], actions=a[:, None], rewards=r, costs=c, next_observations=n[:, None],
+        terminations=np.zeros(len(s), bool), truncations=last.astype(bool), action_low=[-1], action_high=[1],
+    )  # fmt: skip
+    model = fit_dynamics(log, members=2, steps=600)
+    rolled = model.roll_out(lambda s: 0.4 * s, length, 0.9)
+    # s' = 0.9 s - 0.2 s = 0.7 s, so that the sums are geometric; the cost is 0.4 s while that is below 1.
+    start, total = model.starts.mean(), (1 - 0.63**length) / (1 - 0.63)
+    assert rolled.returned == pytest.approx([start * total] * 2, rel=0.05)
+    assert rolled.cost == pytest.approx([0.4 * start * total] * 2, rel=0.08)
+
+
+def test_two_estimates_mix_by_their_certainty_and_their_disagreement_adds_to_the_spread():
+    first, second = Uncertain(10.0, 1.0), Uncertain(16.0, 2.0)
+    share = 4 / 5  # 1 / 1 against 1 / 4
+    value = share * 10 + (1 - share) * 16
+    second_moment = share * (1**2 + 10**2) + (1 - share) * (2**2 + 16**2)
+    assert mixed(first, second) == pytest.approx((value, np.sqrt(second_moment - value**2)))
+    assert mixed(first, first) == pytest.approx(first)  # the same rows say it twice: no surer than once
