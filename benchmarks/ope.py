@@ -58,8 +58,8 @@ def record(out, task, kind, name, judge, policy, limit, truth, part="development
         "foreign_on_path": j.support.foreign_on_path, "nearest": j.support.nearest,
         "effective_episodes": j.support.effective_episodes, "amplification": j.support.amplification,
         "sampling": j.sampling_spread, "distance": j.support.distance, "foreign_modelled": j.support.foreign_modelled,
-        "return_is_bounded": j.return_is_bounded, "cost_backups": j.backups.value,
-        "cost_modelled": j.modelled and j.modelled.value,
+        "return_is_bounded": j.return_is_bounded, "backups": [j.backups.value, j.backups.upper],
+        "modelled": j.modelled and [j.modelled.value, j.modelled.upper],
         "calibration": j.calibration_spread, "importance_episodes": j.second_opinion.effective_episodes,
         "largest_source": max(source.cost for source in j.sources), "seconds": seconds,
     })  # fmt: skip

@@ -72,5 +72,6 @@ def test_two_estimates_mix_by_their_certainty_and_their_disagreement_adds_to_the
     share = 4 / 5  # 1 / 1 against 1 / 4
     value = share * 10 + (1 - share) * 16
     second_moment = share * (1**2 + 10**2) + (1 - share) * (2**2 + 16**2)
-    assert mixed(first, second) == pytest.approx((value, np.sqrt(second_moment - value**2)))
+    assert mixed(first, second, most=1.0) == pytest.approx((value, np.sqrt(second_moment - value**2)))
+    assert mixed(first, second).value == pytest.approx(0.1 * 10 + 0.9 * 16)  # backups have a tenth at most
     assert mixed(first, first) == pytest.approx(first)  # the same rows say it twice: no surer than once
