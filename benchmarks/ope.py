@@ -112,11 +112,11 @@ def robot(out, name, options):
     if not options.truth_only:
         judging = ringfence.load(options.judging / f"{name}.h5")
         judge = Judge(at_most(judging, options.rows, 0), learned, horizon=options.horizon)
-    cases = [
-        case for case in robot_policies(name, learned, options.work, options.methods) if case.part in options.parts
-    ]
+    cases = []
     for part in options.parts if options.policies else ():
         cases += saved_policies(options.policies / part / name, part)
+    made = robot_policies(name, learned, options.work, options.methods)
+    cases += [case for case in made if case.part in options.parts]
     judge_all(out, f"{name}-torque", judge, cases, ROBOTS[name][0], options, options.horizon)
 
 
