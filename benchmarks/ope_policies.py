@@ -18,6 +18,7 @@ REACTOR_LIMITS = (8.0, 14.0, 20.0, 30.0)
 NETWORK = {"hidden": (64, 64), "batch_size": 128}
 GENERATOR = {"cvae_steps": 1000, "decoder_std": 0.1, "tau": 0.05, "lambda_rate": 1e-2}  # for short training
 TRAINED = ("bc", "bc-safe", "cpq", "bcq-lag", "bear-lag")
+VARIANT = "cpq variant"  # saved policies of studies, learned like the others
 
 
 PARTS = ("development", "held-out")  # looked at while the judge was made; judged once, when it was done
@@ -56,10 +57,11 @@ def robot_policies(name, log, work, methods=TRAINED):
 
 
 def saved_policies(folder, part):
-    """Policy files of any training, named by file."""
+    """Policy files of any training, named by file; of a method that has no name here they are variants of CPQ."""
     for path in sorted(folder.glob("*.safetensors")):
         policy = Policy.load(path)
-        yield Case(path.stem, policy.artifact.method or "cpq", policy, part)
+        method = policy.artifact.method
+        yield Case(path.stem, method if method in TRAINED else VARIANT, policy, part)
 
 
 def fast(policy):

@@ -6,26 +6,25 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import norm, spearmanr
 
-from benchmarks.ope_policies import TRAINED
+from benchmarks.ope_policies import TRAINED, VARIANT
 from ringfence.files import write_json
 
 CHOICES, AMONG = 200, 8
+LEARNED = (*TRAINED, VARIANT)
 LEVELS = np.array([0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975, 0.99])
 
 
 def report(out):
     every = [json.loads(line) for line in (out / "policies.jsonl").read_text().splitlines()]
-    # Two draws of a finite problem can give the same policy: it counts once.
-    rows = list(
-        {
-            (row["task"], row["policy"].split(",")[0], row["true_cost"], row["true_return"]): row for row in every
-        }.values()
-    )
+    # Two draws of a finite problem, or training for two limits, can give the same policy: it counts once, and as one that
+    # was looked at if one of them was.
+    every.sort(key=lambda row: row.get("part") == "held-out", reverse=True)
+    rows = list({(row["task"], row["true_cost"], row["true_return"]): row for row in every}.values())
     tasks = sorted({row["task"] for row in rows})
     table = {task: summary([row for row in rows if row["task"] == task]) for task in tasks}
     table["all"] = summary(rows)
     kinds = {kind: summary([row for row in rows if row["kind"] == kind]) for kind in sorted({r["kind"] for r in rows})}
-    trained = [row for row in rows if row["kind"] in TRAINED]
+    trained = [row for row in rows if row["kind"] in LEARNED]
     if trained:
         kinds["all trained"] = summary(trained)
     held_out = [row for row in rows if row.get("part") == "held-out"]
@@ -47,7 +46,7 @@ def report(out):
 
 def summary(rows):
     judged = [row for row in rows if row["judgeable"]]
-    learned = [row for row in rows if row["kind"] in TRAINED]
+    learned = [row for row in rows if row["kind"] in LEARNED]
     cover = [row["cost_upper"] >= row["true_cost"] - 1.64 * row["true_cost_error"] for row in judged]
     strict = [row["cost_upper"] >= row["true_cost"] for row in judged]
     sizes = [max(row["true_cost"], 0.05 * row["largest_source"]) for row in judged]
