@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
+from ringfence.evaluation.ope.calibration import SourceCheck
 from ringfence.evaluation.ope.choose import Choice
 from ringfence.evaluation.ope.judge import Judgement
 from ringfence.evaluation.ope.tail import WORST
@@ -55,11 +56,12 @@ def table_of(judgements: Sequence[Judgement]) -> Table:
 def details(judgement: Judgement) -> list[str]:
     """What the verdict rests on."""
     checks = ", ".join(
-        f"{source.name} cost {source.estimated_cost:.4g} for {source.cost:.4g}" for source in judgement.sources
+        f"{source.name} cost {source.estimated_cost:.4g}{in_model(source)} for {source.cost:.4g}"
+        for source in judgement.sources
     )
     lines = [
         f"checked on the log's own behaviours: {checks}",
-        f"uncertainty of the cost: {judgement.sampling_spread:.2g} from the sample of episodes, "
+        f"uncertainty of the cost by backups: {judgement.sampling_spread:.2g} from the sample of episodes, "
         f"{judgement.calibration_spread:.2g} from that check (standard deviations)",
         *model_line(judgement),
         judgement.return_note,
@@ -69,6 +71,10 @@ def details(judgement: Judgement) -> list[str]:
     if judgement.advice:
         lines.append(f"what would help: {judgement.advice}")
     return lines
+
+
+def in_model(source: SourceCheck) -> str:
+    return "" if source.modelled_cost is None else f" (in the model {source.modelled_cost:.4g})"
 
 
 def model_line(judgement: Judgement) -> list[str]:

@@ -17,6 +17,7 @@ from ringfence.evaluation.ope.clone import clone_of, sources_of
 from ringfence.evaluation.ope.features import RandomFeatures, Scaling
 from ringfence.evaluation.ope.judge import Estimate, Judge, decide
 from ringfence.evaluation.ope.support import distance_of
+from ringfence.reports.judgement import details
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +72,7 @@ def test_the_return_has_a_bound_only_near_a_source_of_the_log(judge):
     assert "the return is at least" in safe.return_note
     assert not between.return_is_bounded
     assert "is an estimate without a bound" in between.return_note
+    assert between.return_note in details(between)
     fake = replace(between, verdict="inside", returned=Estimate(1e9, 1e9, 1e9))
     assert _merit(replace(safe, verdict="inside")) > _merit(fake)  # a promise without a bound wins no choice
 

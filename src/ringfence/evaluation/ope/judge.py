@@ -66,7 +66,7 @@ class Judgement:
     support: Support
     sources: tuple[SourceCheck, ...]
     second_opinion: SecondOpinion
-    sampling_spread: float  # standard deviation of the cost over samples of episodes
+    sampling_spread: float  # standard deviation of the cost by backups over samples of episodes
     calibration_spread: float  # the same from the error on the log's own behaviours
     backups: Estimate  # the cost by fitted Q evaluation alone
     modelled: Estimate | None  # the cost by roll-outs in the model of the plant alone; None without a model
