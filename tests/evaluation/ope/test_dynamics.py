@@ -67,6 +67,18 @@ def test_a_fitted_model_foretells_a_policy_that_is_no_source_of_the_log():
     assert rolled.cost == pytest.approx([0.4 * start * total] * 2, rel=0.08)
 
 
+@pytest.mark.parametrize("episodes", [1, 2])
+def test_members_share_the_episodes_of_a_log_with_too_few_for_folds(episodes):
+    rows, rng = 40, np.random.default_rng(0)
+    states, actions = rng.normal(size=(rows, 1)), rng.uniform(-1, 1, (rows, 1))
+    ends = np.arange(1, rows + 1) % (rows // episodes) == 0
+    log = Dataset.from_arrays(
+        observations=states, next_observations=states - actions, actions=actions, rewards=states[:, 0], costs=actions[:, 0] ** 2,
+        terminations=np.zeros(rows, bool), truncations=ends, action_low=[-1.0], action_high=[1.0],
+    )  # fmt: skip
+    assert np.isfinite(fit_dynamics(log, steps=2).roll_out(lambda s: 0 * s, 3, 0.9).cost).all()
+
+
 def test_two_estimates_mix_by_their_certainty_and_their_disagreement_adds_to_the_spread():
     first, second = Uncertain(10.0, 1.0), Uncertain(16.0, 2.0)
     share = 4 / 5  # 1 / 1 against 1 / 4

@@ -115,7 +115,7 @@ class Dynamics:
 
 
 def fit_dynamics(log: Dataset, *, members: int = MEMBERS, steps: int = STEPS, seed: int = 0) -> Dynamics:
-    """Each member learns from all but one fold of the episodes."""
+    """Each member learns from all but one fold of the episodes, or from all where there are fewer episodes than members."""
     rng = np.random.default_rng(seed)
     columns = np.concatenate([log.observations, log.actions], 1)
     changes = log.next_observations - log.observations
@@ -126,7 +126,8 @@ def fit_dynamics(log: Dataset, *, members: int = MEMBERS, steps: int = STEPS, se
     y = jnp.asarray(np.concatenate([told, log.terminations[:, None]], 1), jnp.float32)
     lengths = log.episode_ends - log.episode_starts
     fold = np.repeat(rng.permutation(np.arange(len(lengths)) % members), lengths)
-    parts = [rng.permutation(np.flatnonzero(fold != member)) for member in range(members)]
+    few = len(lengths) < members
+    parts = [rng.permutation(np.flatnonzero((fold != member) | few)) for member in range(members)]
     shortest = min(len(part) for part in parts)  # one shape: compiled once
     networks = tuple(
         _fit(x, y, jnp.asarray(part[:shortest]), jax.random.key(1000 * seed + member), steps)
