@@ -73,7 +73,8 @@ def test_members_share_the_episodes_of_a_log_with_too_few_for_folds(episodes):
     states, actions = rng.normal(size=(rows, 1)), rng.uniform(-1, 1, (rows, 1))
     ends = np.arange(1, rows + 1) % (rows // episodes) == 0
     log = Dataset.from_arrays(
-        observations=states, next_observations=states - actions, actions=actions, rewards=states[:, 0], costs=actions[:, 0] ** 2,
+        observations=states, next_observations=states - actions, actions=actions, rewards=states[:, 0],
+        costs=actions[:, 0] ** 2,
         terminations=np.zeros(rows, bool), truncations=ends, action_low=[-1.0], action_high=[1.0],
     )  # fmt: skip
     assert np.isfinite(fit_dynamics(log, steps=2).roll_out(lambda s: 0 * s, 3, 0.9).cost).all()
