@@ -142,7 +142,7 @@ def fit_dynamics(log: Dataset, *, members: int = MEMBERS, steps: int = STEPS, se
 
 
 def _scaling(columns: Rows) -> tuple[Rows, Rows]:
-    centre, spread = columns.mean(0), columns.std(0)
+    centre, spread = columns.mean(0, np.float64), columns.std(0, np.float64)
     return centre.astype(np.float32), np.where(spread > 1e-9, spread, 1.0).astype(np.float32)
 
 

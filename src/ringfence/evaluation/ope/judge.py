@@ -23,6 +23,7 @@ from ringfence.evaluation.ope.tail import tail_of
 MOST_FOREIGN = 0.2  # share of foreign actions on the policy's path above which the log cannot tell
 MOST_FOREIGN_MODELLED = 0.4  # the same on its path in the model of the plant
 MOST_DISTANCE = 0.6  # from a source of the log, in units of its noise, up to which the bounds of the return are bounds
+LARGEST_SIGNAL = 1e15  # the square of a thousand such costs is still a float32
 LEAST_EPISODES = 0.5  # effective episodes below which it cannot
 MOST_ERROR = 0.5  # relative error on the log's own behaviours above which it cannot
 ROWS_PER_FEATURE = 20  # at least
@@ -124,6 +125,8 @@ class Judge:
             raise InvalidSetting(f"discount must lie strictly between 0 and 1, not {discount}")
         if reference is None:
             log, reference = log.hold_out(REFERENCE_SHARE, seed)
+        for part in (log, reference):
+            check_sizes(part)
         self.horizon = max(log.horizon, reference.horizon) if horizon is None else int(horizon)
         log = at_most(log, MOST_ROWS, seed)
         self.log, self.discount = log, discount
@@ -283,6 +286,17 @@ def decide(
         f"judge from more episodes, train for a limit of about {limit - (cost.upper - cost.value):.4g}, or allow at "
         f"least {cost.upper:.4g}",
     )
+
+
+def check_sizes(log: Dataset) -> None:
+    """Raise if rewards or costs are so large that the squares of their sums leave float32."""
+    for name, column in (("rewards", log.rewards), ("costs", log.costs)):
+        greatest = float(np.abs(column).max(initial=0.0))
+        if greatest > LARGEST_SIGNAL:
+            raise InvalidSetting(
+                f"{name} of up to {greatest:.3g} are too large to judge by (at most {LARGEST_SIGNAL:g}): "
+                "give them, and the limit, in a larger unit"
+            )
 
 
 def at_most(log: Dataset, rows: int, seed: int) -> Dataset:
