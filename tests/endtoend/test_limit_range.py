@@ -53,8 +53,9 @@ def test_a_range_per_episode_is_converted_at_both_ends():
         (["--limit", "7", "--set", "limits=[6,12]"], "--limit-range, not by --set"),
     ],
 )
-def test_a_range_that_makes_no_sense_is_refused(run, capsys, words, said):
-    assert said in refused(capsys, "train", run.parent / "log.parquet", *words)
+def test_a_range_that_makes_no_sense_is_refused(run, capsys, tmp_path, words, said):
+    small = ("--set", "hidden=[8]", "batch_size=16", *FEW, "--out", tmp_path / "run")
+    assert said in refused(capsys, "train", run.parent / "log.parquet", *small, *words)
 
 
 def test_verbs_about_the_policy_ask_for_its_limit_and_refuse_one_outside_the_range(run, capsys, tmp_path):
