@@ -15,7 +15,7 @@ import pytest
 from ringfence.data import Dataset, load_file, parquetfiles, save, sizes, thrift
 from ringfence.data.parquetfooter import read_footer, require_stored_schema
 from ringfence.errors import DataError, MissingColumns, NonFiniteValue, UnequalLengths, UnreadableFile, WrongShape
-from tests.data.example_logs import DSRL_KEYS, columns, full_dataset, table_columns, without, write_foreign
+from tests.data.example_logs import DSRL_KEYS, assert_same, columns, full_dataset, table_columns, without, write_foreign
 
 
 def refusal(path, error=UnreadableFile):
@@ -438,6 +438,38 @@ def test_ids_given_as_objects_are_numbers_or_text_and_not_both():
         Dataset.from_arrays(**log, episode=np.array([1] * 20 + ["1"] * 20, dtype=object))
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        np.array([b"K\xe4lte", b"K\xf6lte"]),  # Latin-1, which is no UTF-8
+        [b"K\xe4lte", b"K\xf6lte"],
+        [b"a", b"a\x00"],
+        ["a", "a\x00"],
+        [2**60, 2**60 + 1, 0.5],
+        [1.7e9, 1.7e9 + 0.25],
+    ],
+)
+@pytest.mark.parametrize("column", ["episode", "source"])
+def test_no_two_ids_become_one_on_the_way_into_an_array(column, names):
+    ids = [names[row // 10 % len(names)] for row in range(10 * len(names))]
+    log = columns(10 * len(names)) | {column: np.array(ids) if isinstance(names, np.ndarray) else ids}
+    dataset = Dataset.from_arrays(**(without(log, "terminations", "truncations") if column == "episode" else log))
+    found = dataset.source_names if column == "source" else dataset.episode_starts
+    assert len(found) == len(names)
+
+
+def test_ids_in_a_list_are_numbers_or_text_and_not_both():
+    with pytest.raises(WrongShape, match=r"both text and numbers \(row 0: 1, row 20: '1'\)"):
+        Dataset.from_arrays(**columns(), episode=[1] * 20 + ["1"] * 20)
+
+
+@pytest.mark.parametrize("column", ["episode", "source"])
+def test_a_masked_id_is_none(column):
+    ids = np.ma.masked_array(np.arange(40) // 10, np.arange(40) // 10 == 2)
+    with pytest.raises(NonFiniteValue, match=f"'{column}' has no value in row 20"):
+        Dataset.from_arrays(**columns() | {column: ids})
+
+
 @pytest.mark.parametrize("suffix", [".h5", ".npz", ".parquet", ".csv"])
 def test_mixed_rows_of_several_episodes_are_refused_with_what_to_do(tmp_path, suffix):
     log = without(columns(), "terminations", "truncations") | {"episode": np.arange(40) % 2}
@@ -502,6 +534,15 @@ def test_odd_attributes_of_an_hdf5_file_are_refused_in_one_line(tmp_path, key, v
         load_file(path)
 
 
+def test_attributes_that_hold_nothing_are_as_good_as_none(tmp_path):
+    path = write_foreign(columns(), tmp_path / "log.h5")
+    expected = load_file(path)
+    with h5py.File(path, "a") as file:
+        file.attrs["operator"] = h5py.Empty("S10")
+        file.attrs["action_low"] = h5py.Empty("f4")
+    assert_same(load_file(path), expected)
+
+
 @pytest.mark.parametrize(
     "header", [[], {"name": []}, {"notes": 3}, {"units": 3}, {"metadata": [1]}, {"source_names": 5}]
 )
@@ -549,6 +590,18 @@ def test_links_and_virtual_data_in_a_minari_file_are_refused(minari_file, tmp_pa
         del file["episode_1/infos/cost"]
         file["episode_1/infos/cost"] = h5py.SoftLink("/episode_1/rewards")
     with pytest.raises(UnreadableFile, match="'episode_1/infos/cost' is a soft link"):
+        load_file(tmp_path / "log")
+
+
+@pytest.mark.parametrize(("value", "error"), [(np.nan, NonFiniteValue), (7.0, WrongShape)])
+@pytest.mark.parametrize("flag", ["terminations", "truncations"])
+def test_a_flag_of_a_minari_file_that_is_neither_true_nor_false_is_refused(minari_file, tmp_path, flag, value, error):
+    with h5py.File(minari_file, "a") as file:
+        flags = file[f"episode_0/{flag}"][()].astype(np.float64)
+        flags[30] = value
+        del file[f"episode_0/{flag}"]
+        file[f"episode_0/{flag}"] = flags
+    with pytest.raises(error, match=f"'{flag}' is {value} in row 30"):
         load_file(tmp_path / "log")
 
 

@@ -27,10 +27,10 @@ def reactor_rows(rows=30):
     }
 
 
-def write_text(path, table, delimiter=",", decimal="."):
+def write_text(path, table, delimiter=",", decimal=".", quote=""):
     lines = [delimiter.join(table)]
     for row in zip(*table.values(), strict=True):
-        lines.append(delimiter.join(str(value).replace(".", decimal) for value in row))
+        lines.append(delimiter.join(f"{quote}{value}{quote}".replace(".", decimal) for value in row))
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -113,6 +113,15 @@ def test_a_decimal_comma_is_refused_with_the_option_that_reads_it(tmp_path, parq
     assert json.loads(capsys.readouterr().out)["fingerprint"] == expected
 
 
+def test_quoted_decimal_commas_between_commas_are_read_by_the_option_that_their_refusal_names(tmp_path, parquet):
+    path = write_text(tmp_path / "reactor.csv", reactor_rows(), ",", ",", quote='"')
+    with pytest.raises(WrongShape, match=r"--csv-decimal ,"):
+        load_file(path, columns=NAMES)
+    expected = load_file(parquet, columns=NAMES).fingerprint
+    for style in ({"csv_decimal": ","}, {"csv_decimal": ",", "csv_delimiter": ","}):
+        assert load_file(path, columns=NAMES, **style).fingerprint == expected
+
+
 def test_a_decimal_point_in_a_file_said_to_have_commas_is_refused(tmp_path):
     path = write_text(tmp_path / "reactor.csv", reactor_rows(), ";")
     with pytest.raises(WrongShape, match=r"--csv-decimal \."):
@@ -138,7 +147,7 @@ def test_a_first_line_in_doubt_is_refused_with_the_option_that_decides(tmp_path)
     ],
 )
 def test_a_senseless_csv_style_is_refused(tmp_path, style, message):
-    path = write_text(tmp_path / "reactor.csv", reactor_rows())
+    path = write_text(tmp_path / "reactor.csv", reactor_rows(), decimal=style.get("csv_decimal", ".").replace("'", "."))
     with pytest.raises(InvalidSetting, match=message):
         load_file(path, columns=NAMES, **style)
 

@@ -30,6 +30,8 @@ BLOCK_ROWS = 65_536
 LARGEST = 1e37
 # Logs are often written in float32 after the controller clipped in float64: this much overshoot is rounding.
 BOUND_TOLERANCE = 1e-5
+# How ids that are not UTF-8 are decoded: to a character of its own for each byte, so that different ids stay different.
+BYTES_OF_NO_TEXT = "surrogateescape"
 
 
 def blocks(rows: int, size: int = BLOCK_ROWS) -> Iterator[slice]:
@@ -87,13 +89,13 @@ def flags(column: str, values: ArrayLike, labels: Labels) -> NDArray[np.bool_]:
 
 
 def per_row(column: str, values: ArrayLike, labels: Labels) -> NDArray[Any]:
-    """Numbers or text of shape (rows,): names of episodes and of behaviours."""
-    array = np.asarray(values)
+    """Numbers or text of shape (rows,): names of episodes and of behaviours, none made equal to another on the way."""
+    array = _as_written(values)
     if array.dtype.kind not in "biufUSO":
         raise WrongShape(f"{column_label(column, labels)} holds {array.dtype}; needed: whole numbers or text")
     array = _one_per_row(column, array, labels)
     if array.dtype.kind == "S":
-        array = np.char.decode(array, "utf-8", "replace")
+        array = np.char.decode(array, "utf-8", BYTES_OF_NO_TEXT)
     absent = np.isnan(array) if array.dtype.kind == "f" else np.zeros(array.shape, bool)
     if array.dtype.kind == "O":
         absent = np.array([not isinstance(value, (str, Real)) or value != value for value in array], bool)
@@ -179,6 +181,26 @@ def actions_inside(
                 "(action_low, action_high) or repair the row"
             )
     return np.clip(actions, low, high) if overshoot else actions
+
+
+def _as_written(values: ArrayLike) -> NDArray[Any]:
+    """Ids as an array. NumPy makes one type of a list: 2**60 + 1 beside 0.5 would become 2**60, and 1 beside "1" the same
+    text. Such a list stays one of objects, and a masked value becomes None."""
+    if isinstance(values, np.ma.MaskedArray):
+        return np.where(np.ma.getmaskarray(values), None, values.data) if np.ma.is_masked(values) else values.data
+    if not isinstance(values, (list, tuple)):
+        return np.asarray(values)
+    try:
+        array = np.asarray(values)
+        if array.ndim != 1 or array.tolist() == list(values):
+            return array
+    except ValueError:  # items of different lengths
+        pass
+    return np.fromiter((_text_of(value) for value in values), object, len(values))
+
+
+def _text_of(value: Any) -> Any:
+    return value.decode("utf-8", BYTES_OF_NO_TEXT) if isinstance(value, bytes) else value
 
 
 def _as_numbers(column: str, values: ArrayLike, labels: Labels) -> NDArray[Any]:

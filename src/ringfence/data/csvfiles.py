@@ -33,8 +33,6 @@ class CsvStyle:
             raise InvalidSetting(f"a CSV delimiter is one character, such as , or ;, not {self.delimiter!r}")
         if self.decimal not in (".", ","):
             raise InvalidSetting(f"a CSV decimal point is . or , and not {self.decimal!r}")
-        if self.decimal == self.delimiter:
-            raise InvalidSetting(f"a CSV file cannot use {self.decimal!r} both between columns and as decimal point")
 
 
 def read_csv(path: Path, mapping: ColumnMapping, style: CsvStyle | None = None) -> RawLog:
@@ -75,14 +73,14 @@ def _csv_type(column: str) -> pa.DataType:
 def _csv_names(path: Path, style: CsvStyle) -> tuple[str, list[str]]:
     """The delimiter and the column names, from the first line."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        line = file.readline()
+        line, first_row = file.readline(), file.readline()
     if not line.strip():
         raise EmptyData(f"{path} is empty; its first line must name the columns")
     delimiter = style.delimiter or _delimiter(line)
-    if delimiter == style.decimal:
+    if delimiter == style.decimal and '"' not in first_row:
         raise InvalidSetting(
-            f"{path.name} has commas between its columns and as decimal point; if the columns are divided by something "
-            "else, say so: --csv-delimiter (csv_delimiter= in Python)"
+            f"{path.name} cannot have {delimiter!r} both between its columns and as decimal point without quotes around its "
+            "numbers; if the columns are divided by something else, say so: --csv-delimiter (csv_delimiter= in Python)"
         )
     return delimiter, next(csv.reader([line], delimiter=delimiter))
 

@@ -64,7 +64,10 @@ def _values(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> NDArray[Any]:
 def _attributes(file: h5py.File, size: int) -> dict[str, Any]:
     found = {}
     for name in file.attrs:
-        if h5py.h5a.open(file.id, name.encode()).get_storage_size() > size:
+        attribute = h5py.h5a.open(file.id, name.encode())
+        if attribute.get_space().get_simple_extent_type() == h5py.h5s.NULL:
+            continue  # it holds nothing, on purpose
+        if attribute.get_storage_size() > size:
             raise UnreadableFile(f"attribute '{name}' is declared to be larger than the file; it is damaged")
         found[name] = plain(file.attrs[name])
     return found

@@ -83,8 +83,8 @@ def _episode(number: int, item: dict[str, Any]) -> dict[str, Any]:
         "next_observations": observations[1:],
         "actions": np.asarray(item["actions"], np.float32),
         "rewards": np.asarray(item["rewards"], np.float32),
-        "terminations": np.asarray(item["terminations"], np.bool_),
-        "truncations": np.asarray(item["truncations"], np.bool_),
+        "terminations": np.asarray(item["terminations"]),  # as they are: NaN must not become True
+        "truncations": np.asarray(item["truncations"]),
         "episode": np.full(steps, number),
     }
     cost = (item.get("infos") or {}).get("cost")
