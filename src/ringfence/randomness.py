@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.extend.random import define_prng_impl
 from jaxtyping import Array, Int, PRNGKeyArray, UInt32
 
+from ringfence.errors import InvalidSetting
 from ringfence.kernels import calls
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -40,7 +41,9 @@ def counters(shape: tuple[int, ...]) -> tuple[Words, Words]:
     """0, 1, 2, ... in this shape."""
     size = math.prod(shape)
     if size >= 2**32:
-        raise ValueError(f"{size} random numbers at once; draw fewer than 2^32")
+        raise InvalidSetting(
+            f"{size:,} random numbers would be drawn at once, and fewer than 2^32 can be; use smaller networks or batches"
+        )
     low = jax.lax.iota(jnp.uint32, size).reshape(shape)
     return jnp.zeros_like(low), low
 

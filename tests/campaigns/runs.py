@@ -279,7 +279,8 @@ class Campaign:
                 )
                 log = self.log_with(name, factor)
             words = ["train", str(log), "--method", method, "--steps", "20", "--out", str(run)]
-            words += ["--log-every", "5", "--checkpoint-every", "3", "--limit", "5", *SMALL, *SHORT.get(method, [])]
+            others = [word for word in (*SMALL, *SHORT.get(method, [])) if not word.startswith(f"{name}=")]
+            words += ["--log-every", "5", "--checkpoint-every", "3", "--limit", "5", *others]
             if log == self.log:
                 words.append(f"{name}={value}")  # a setting joins those of --set
             child = Child(words, self.folder, little_memory)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ringfence
-from ringfence.cli import faults, main
+from ringfence.cli import build_parser, faults, main
 from ringfence.deploy import Policy
 from tests.logs import narrow_log
 
@@ -63,6 +63,11 @@ def failing(monkeypatch):
         (OSError(5, "Input/output error"), 1, "Input/output error"),
         (OSError(30, "Read-only file system", "/x"), 2, "/x: Read-only file system; the place is read-only"),
         (PermissionError(13, "Permission denied", "/x"), 2, "you may not write"),
+        (
+            IsADirectoryError(21, "Is a directory", ".x.0123456789ab.tmp", None, "run/x"),
+            2,
+            "error: run/x: Is a directory",
+        ),
         (MemoryError(), 1, "not enough memory"),
         (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes"), 1, "not enough memory"),
         (
@@ -117,6 +122,7 @@ def test_an_output_that_cannot_be_made_is_refused(capsys, log, tmp_path):
         (["--limit", "1e300"], "limit must be a finite cost"),
         (["--set", "discount=0.5", "--discount", "0.9"], "give one of them"),
         (["--set", "limit=3"], "--limit"),
+        (["--set", "learning_rate=1e-3", "--set", "learning_rate=1e-4"], "--set gives learning_rate twice"),
         (["--episodes", "0"], "episodes"),
         (["--log-every", "0"], "log_every"),
         (["--limit", "nan"], "limit"),
@@ -128,6 +134,28 @@ def test_a_setting_that_makes_no_sense_is_refused(capsys, log, tmp_path, words, 
     base = ["train", log, "--limit", "7", "--method", "bc", "--steps", "5", "--out", tmp_path / "run"]
     assert said in failed(capsys, 2, *base, *words)
     assert not (tmp_path / "run").exists()
+
+
+def test_networks_of_more_weights_than_can_be_drawn_are_refused(capsys, log, tmp_path):
+    words = ["train", log, "--limit", "7", "--method", "bc", "--steps", "5", "--out", tmp_path / "run"]
+    assert "use smaller networks" in failed(capsys, 2, *words, "--set", "hidden=[100000,100000]")
+
+
+def test_an_option_that_is_given_twice_has_the_words_of_both(log, tmp_path):
+    """argparse alone would forget the first, and train with other settings than those that were typed."""
+    words = ["train", log, "--limit", "7", "--method", "bc", "--steps", "5", "--out", str(tmp_path / "run")]
+    twice = ["--set", "hidden=[8]", "--seeds", "3", "--set", "batch_size=16", "--seeds", "4", "5"]
+    assert main([*words, *twice]) == 0
+    run = ringfence.Run.load(tmp_path / "run")
+    assert (run.configuration.settings["hidden"], run.configuration.settings["batch_size"]) == ([8], 16)
+    assert [member.seed for member in run.members] == [3, 4, 5]
+    parse = build_parser().parse_args
+    assert parse(["inspect", "x.csv", "--columns", "costs=a", "--columns", "rewards=b"]).columns == [
+        "costs=a",
+        "rewards=b",
+    ]
+    assert parse(["reproduce", "figure1"]).seeds == [0, 1, 2]
+    assert parse(["reproduce", "figure1", "--seeds", "7", "--seeds", "8"]).seeds == [7, 8]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,8 @@ def explained(error: Exception) -> tuple[str, int]:
     if isinstance(error, RingfenceError):
         return str(error), REQUEST
     if isinstance(error, OSError) and error.errno is not None:
-        where = f"{error.filename}: " if error.filename else ""
+        named = error.filename2 or error.filename  # of a rename, the name that was wanted
+        where = f"{named}: " if named else ""
         advice = f"; {ADVICE[error.errno]}" if error.errno in ADVICE else ""
         status = REQUEST if error.errno in OF_THE_REQUEST else MACHINE
         return f"{where}{error.strerror or error}{advice}", status

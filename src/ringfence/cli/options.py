@@ -16,8 +16,28 @@ COST_HELP = "MODULE:FUNCTION for the cost of a step, where the task's info has n
 LARGEST_SEED = 2**32 - 1
 
 
+class Gather(argparse.Action):
+    """Several words for one option. An option that is given twice has the words of both; argparse forgets the first."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        earlier = getattr(namespace, self.dest, None)
+        given = [] if earlier is None or earlier is self.default else earlier
+        setattr(namespace, self.dest, [*given, *values])
+
+
 class Parser(argparse.ArgumentParser):
-    """argparse, with errors on one line."""
+    """argparse, with errors on one line, and no word of a list is forgotten."""
+
+    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
+        if options.get("nargs") == "+" and names[0].startswith("-"):
+            options.setdefault("action", Gather)
+        return super().add_argument(*names, **options)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
@@ -144,11 +164,13 @@ def note_what_is_given(parser: Parser) -> None:
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
     """NAME=VALUE words; a value is JSON where it is valid JSON, else text."""
-    settings = {}
+    settings: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
             raise InvalidSetting(f"--set takes NAME=VALUE, not {pair!r}")
+        if name in settings:
+            raise InvalidSetting(f"--set gives {name} twice; keep the one that is meant")
         try:
             settings[name] = json.loads(text)
         except ValueError:

@@ -186,8 +186,10 @@ def actions_inside(
 def _as_written(values: ArrayLike) -> NDArray[Any]:
     """Ids as an array. NumPy makes one type of a list: 2**60 + 1 beside 0.5 would become 2**60, and 1 beside "1" the same
     text. Such a list stays one of objects, and a masked value becomes None."""
-    if isinstance(values, np.ma.MaskedArray):
-        return np.where(np.ma.getmaskarray(values), None, values.data) if np.ma.is_masked(values) else values.data
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        objects: NDArray[Any] = values.data.astype(object)
+        objects[values.mask] = None
+        return objects
     if not isinstance(values, (list, tuple)):
         return np.asarray(values)
     try:
