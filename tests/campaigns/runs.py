@@ -208,9 +208,11 @@ class Campaign:
             status = child.wait()
             if status != 0:
                 self.refused(case_name, child, status)
-            elif "is damaged and left out" in child.said or file.suffix == ".jsonl":
+            elif "is damaged and left out" in child.said or "are lost" in child.said:
                 self.same_as_whole(case_name, run, ("policy.safetensors", "config.json"))
                 self.read(case_name, run)
+                if "damaged or lost" not in (run / "verdict.txt").read_text():
+                    self.fault(case_name, "the verdict does not say that lines are lost")
             else:
                 self.same_as_whole(case_name, run)
             shutil.rmtree(run, ignore_errors=True)

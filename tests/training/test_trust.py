@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import metadata
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +18,7 @@ from ringfence import BC, CPQ, Run
 from ringfence.errors import CheckpointError, InvalidSetting, NonFiniteLoss, RunInUse
 from ringfence.training import RunDirectory, computation
 from ringfence.training.checkpoint import load_newest, save_checkpoint, steps_saved
+from ringfence.training.configuration import digest
 from ringfence.training.rundir import JUDGEMENT_FILE
 from tests.logs import narrow_log
 
@@ -103,6 +105,30 @@ def test_a_configuration_that_was_edited_is_refused(copy, path):
             read(copy)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: c["extras"].update(holdout="x"), "holdout must be a number"),
+        (lambda c: c["extras"].update(holdout=[0.2]), "holdout must be a number"),
+        (lambda c: c.update(computed_by=[]), "computed_by is empty"),
+        (lambda c: c["log"].update(origin={"source": "log.h5", "options": 5}), "is damaged or was edited"),
+        (
+            lambda c: c["log"].update(origin={"source": "log.h5", "options": {"cost": "os:system"}}),
+            "options has 'cost'",
+        ),
+        (lambda c: c["log"].update(horizon=7), "states another horizon"),
+        (lambda c: c["schedule"].update(steps=20), "has 40 steps behind it, more than the 20 planned"),
+    ],
+)
+def test_a_configuration_that_was_edited_with_its_checksum_is_refused_for_what_it_says(copy, change, said):
+    content = json.loads((copy / "config.json").read_text())
+    change(content)
+    content["sha256"] = digest({name: value for name, value in content.items() if name != "sha256"})
+    (copy / "config.json").write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match=said):
+        resume(copy)
+
+
 @pytest.mark.parametrize("content", [b"[]", b"{}", b"null", b"3", b'{"format": 2}', b"\xff\xfe", b"", b"[" * 100_000])
 def test_a_configuration_that_is_none_is_refused(copy, content):
     (copy / "config.json").write_bytes(content)
@@ -126,6 +152,15 @@ def test_another_computation_is_refused_unless_it_is_allowed(copy, monkeypatch):
     assert resume(copy, other_computation=True).finished
     assert [entry["products"] == "abacus" for entry in Run.load(copy).configuration.computed_by] == [False, True]
     resume(copy)  # what was allowed once is recorded
+
+
+@pytest.mark.parametrize("package", ["jaxlib", "numpy", "optax"])
+def test_another_version_of_what_computes_is_another_computation(copy, monkeypatch, package):
+    monkeypatch.setattr(computation, "version", lambda name: "0.0.1" if name == package else metadata.version(name))
+    with pytest.raises(CheckpointError, match=rf"{package} is '0\.0\.1', not '.*--other-computation"):
+        resume(copy)
+    assert resume(copy, other_computation=True).finished
+    resume(copy)
 
 
 # Numbers that are not finite
@@ -215,6 +250,33 @@ def test_a_damaged_line_is_named_and_costs_that_line_alone(copy):
     assert len(run.damage) == 2
     assert [row["step"] for row in resume(copy, steps=50).metrics] == [10, 40, 50]
     assert (copy / "metrics.jsonl").read_bytes().startswith(b"".join(damaged))  # nothing was thrown away
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory):
+    """A run with a cost critic and with a warning: its detector is blind."""
+    return train(tmp_path_factory.mktemp("staged") / "run", method=STAGED).path
+
+
+@pytest.mark.parametrize("stream", ["metrics", "warnings"])
+@pytest.mark.parametrize("kept", [None, 0, 1])
+def test_lines_that_are_lost_are_counted_and_the_verdict_says_so(staged, tmp_path, stream, kept):
+    run = shutil.copytree(staged, tmp_path / "run")
+    file = run / f"{stream}.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    if kept is None:
+        file.unlink()
+    else:
+        file.write_bytes(b"".join(lines[: min(kept, len(lines) - 1)]))
+    gone = len(lines) - min(kept or 0, len(lines) - 1)
+    for _ in range(2):  # and it is not forgotten
+        found = resume(run)
+        assert found.damage == (f"{gone} line(s) of {file} are lost",)
+        assert "damaged or lost" in found.verdict.words
+        assert "has no cost critic" not in found.verdict.words
+        assert (found.verdict.judgement, found.verdict.steps) != ("inside", 0)
+        assert json.loads((run / "verdict.json").read_text())[0]["words"] == found.verdict.words
+    assert "line(s)" in resume(run, steps=60).damage[0]
 
 
 def test_a_file_that_cannot_be_read_is_named(copy):

@@ -22,9 +22,9 @@ def trained(qc, step=20_000, **more):
     return [{"stage": "policy", "step": step, "seed": 0, "limit": 10.0, "qc_start": qc, **more}]
 
 
-def simulated(cost):
+def simulated(cost, step=20_000):
     row = {"discounted_cost": cost, "discounted_cost_std": 1.0, "length": 480.0, "share_over_limit": 0.25}
-    return [{"stage": "policy", "step": 20_000, "seed": 0, "limit": 10.0, **row}]
+    return [{"stage": "policy", "step": step, "seed": 0, "limit": 10.0, **row}]
 
 
 WARNING = [{"seed": 0, "limit": 10.0, "text": "Qr inflates"}]
@@ -50,6 +50,24 @@ def test_the_judgement_follows_from_the_last_numbers(rows, wanted):
     assert judge(configuration(), MEMBER, *rows).judgement == wanted
 
 
+def test_a_policy_that_is_older_than_its_last_lines_is_not_called_inside():
+    """Interrupted at 17,500 steps: the simulation was of an earlier policy, and what it said is told with its step."""
+    earlier = judge(configuration(), MEMBER, trained(9.0, step=17_000), simulated(9.0, step=15_000), [], steps=17_500)
+    assert (earlier.judgement, earlier.steps) == ("unsure", 17_500)
+    assert "of the policy as it was at step 15,000" in earlier.words
+    assert "lost" not in earlier.words  # the next line of metrics would have come at 18,000
+    assert judge(configuration(), MEMBER, [], simulated(11.0, step=15_000), [], steps=17_500).judgement == "outside"
+
+
+@pytest.mark.parametrize("lost", [{"steps": 20_000}, {"damaged": True}])
+def test_lost_lines_are_a_doubt(lost):
+    step = 19_000 if "steps" in lost else 20_000
+    verdict = judge(configuration(), MEMBER, trained(9.0, step=step), [], [], **lost)
+    assert verdict.judgement == "unsure"
+    assert "damaged or lost" in verdict.words
+    assert verdict.steps == 20_000
+
+
 def test_critics_need_three_over_tau_times_one_minus_discount_steps():
     assert critic_steps(configuration()) == 15_000
     assert critic_steps(configuration(tau=0.005)) == 60_000
@@ -63,7 +81,8 @@ def test_a_sum_without_end_is_said_to_be_one_where_episodes_are_short():
 
 
 def test_a_method_without_a_cost_critic_says_so():
-    words = judge(configuration(), MEMBER, [], [], []).words
+    row = {name: value for name, value in trained(0.0)[0].items() if name != "qc_start"}
+    words = judge(configuration(), MEMBER, [row], [], []).words
     assert "No estimate: cpq has no cost critic" in words
 
 

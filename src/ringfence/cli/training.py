@@ -22,11 +22,12 @@ from ringfence.cli.options import (
 )
 from ringfence.errors import InvalidSetting
 from ringfence.training import defaults
+from ringfence.training.configuration import READING
 
 NOT_INSIDE = 3  # the exit status of --require-inside
 # What a run that goes on can still be told. Everything else is the run's own.
 WHILE_RESUMING = {"resume", "steps", "other_computation", "require_inside", "task", "cost"}
-OF_THE_LOG = {"columns", "action_low", "action_high", "csv_delimiter", "csv_decimal"}  # how to read a LOG that is named
+OF_THE_LOG = set(READING)  # how to read a LOG that is named
 
 
 def add_train(verbs: Any) -> None:

@@ -26,8 +26,8 @@ from ringfence.errors import InvalidSetting, MissingExtra, UnreadableFile
 from ringfence.experiments.grid import Experiment, LogSource, Schedule, Variant, grid, variants_of
 from ringfence.limits import Limit
 from ringfence.tasks import TASKS, find
+from ringfence.training.configuration import READING
 
-READING = ("columns", "action_low", "action_high", "csv_delimiter", "csv_decimal")  # options of `ringfence.load`
 TOP = (
     "name",
     "log",

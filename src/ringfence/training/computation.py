@@ -1,6 +1,7 @@
 """What computes a run. Its numbers depend on it, down to the last digit, so the run remembers it."""
 
 import platform
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 
 import jax
@@ -9,6 +10,7 @@ from ringfence import __version__, kernels
 from ringfence.files import processor_flags
 from ringfence.training.configuration import differences
 
+NUMERICAL = ("jaxlib", "numpy", "optax")  # packages besides JAX whose versions can change a number
 VECTORS = ("avx512f", "avx2", "fma", "asimd", "sve")  # what XLA compiles for, and so the order in which it adds
 
 
@@ -34,6 +36,8 @@ def versions() -> dict[str, str]:
     return found
 
 
-def changes_since(recorded: dict[str, str]) -> list[str]:
+def changes_since(recorded: Mapping[str, str], recorded_versions: Mapping[str, str]) -> list[str]:
     """How what computes now differs from what a run remembers."""
-    return differences(recorded, computed_by())
+    now = versions()
+    before, after = ({name: of.get(name) for name in NUMERICAL} for of in (recorded_versions, now))
+    return [*differences(recorded, computed_by()), *differences(before, after)]

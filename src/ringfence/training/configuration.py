@@ -17,6 +17,7 @@ from ringfence.values import LARGEST_COUNT, is_fraction, is_number
 
 FORMAT = 2
 LARGEST_SEED = 2**32 - 1
+READING = ("columns", "action_low", "action_high", "csv_delimiter", "csv_decimal")  # options that a log is read with
 
 
 class Member(NamedTuple):
@@ -147,9 +148,11 @@ def _parse(content: Mapping[str, Any]) -> Configuration:
     for name, wanted in (("name", str), ("fingerprint", str), ("rows", int), ("horizon", int)):
         if not isinstance(log[name], wanted) or isinstance(log[name], bool):
             raise InvalidSetting(f"log.{name} must be {'text' if wanted is str else 'a whole number'}")
-    if log["origin"] is not None and not isinstance(dict(log["origin"])["source"], str):
-        raise InvalidSetting("log.origin.source must be text")
+    if log["origin"] is not None:
+        _check_origin(dict(log["origin"]))
     extras = dict(content["extras"])
+    if not is_fraction(extras.get("holdout", 0.0)):
+        raise InvalidSetting(f"holdout must be a number from 0 up to (but not) 1, not {extras['holdout']!r}")
     if not is_whole(extras.get("episodes", 1)) or extras.get("episodes", 1) < 1:
         raise InvalidSetting(f"episodes must be at least 1, not {extras['episodes']!r}")
     for name in ("task", "cost"):
@@ -157,6 +160,8 @@ def _parse(content: Mapping[str, Any]) -> Configuration:
             raise InvalidSetting(f"{name} must be text")
     if not isinstance(content["method"], str):
         raise InvalidSetting("method must be text")
+    if not content["computed_by"]:
+        raise InvalidSetting("computed_by is empty")
     return Configuration(
         method=content["method"],
         settings=settings,
@@ -167,6 +172,13 @@ def _parse(content: Mapping[str, Any]) -> Configuration:
         computed_by=tuple(dict(entry) for entry in content["computed_by"]),
         versions=dict(content["versions"]),
     )
+
+
+def _check_origin(origin: Mapping[str, Any]) -> None:
+    if not isinstance(origin["source"], str):
+        raise InvalidSetting("log.origin.source must be text")
+    if unknown := sorted(set(dict(origin.get("options", {}))) - set(READING)):
+        raise InvalidSetting(f"log.origin.options has {unknown[0]!r}; it may have {', '.join(READING)}")
 
 
 def check_members(members: tuple[Member, ...]) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from ringfence.algorithms.interface import AddsColumns, Exports, Learner, Metrics, RestrictsLog, Stage, State
 from ringfence.data.dataset import Dataset
 from ringfence.deploy import Artifact, Policy
-from ringfence.errors import NonFiniteLoss
+from ringfence.errors import CheckpointError, NonFiniteLoss
 from ringfence.progress import ProgressBar
 from ringfence.training import defaults, streams
 from ringfence.training.artifact import artifact_of
@@ -133,6 +133,7 @@ class Session:
         self.history: dict[Member, list[Mapping[str, float]]] = defaultdict(list)
         self.warned: set[tuple[Member, str]] = set()  # each kind of warning is given once per member
         self.policy_steps = 0
+        self.lost = dict.fromkeys(STREAMS, 0)  # lines that were written before the checkpoint and are gone
 
     def run(self, resume: bool) -> Run:
         limits = jnp.asarray([member.limit for member in self.plan.members], jnp.float32)
@@ -291,6 +292,7 @@ class Session:
         left = self.policy_steps > 0 and isinstance(self.method, Exports)
         artifacts = [self.artifact(i) for i in range(len(self.plan.members))] if left else []
         self.result.artifacts = artifacts
+        self.result.steps_done = self.policy_steps
         if self.directory is not None and artifacts:
             self.directory.save(artifacts, self.plan.members)
             self.result.write_verdict()
@@ -300,7 +302,7 @@ class Session:
         tree = {"state": self.state, "sums": self.sums}
         self._require_finite(non_finite(named_arrays(tree)), self.stages[index], done)
         if self.directory is not None:
-            progress = {"stage": index, "step": done}
+            progress = {"stage": index, "step": done, "lines": {name: self._lines(name) for name in STREAMS}}
             save_checkpoint(self.directory.checkpoints, self._overall(index, done), tree, progress, self.identity)
 
     def _restore(self, directory: RunDirectory) -> tuple[int, int]:
@@ -310,13 +312,17 @@ class Session:
             lambda progress: {"state": self.state, "sums": self._zeros(progress["stage"])},
             self.identity,
         )
-        index, done = 0, 0
+        index, done, lines = 0, 0, {}
         if found is not None:
             tree, progress = found
             self.state, self.sums = self.layout.spread((tree["state"], tree["sums"]))
-            index, done = progress["stage"], progress["step"]
+            index, done, lines = progress["stage"], progress["step"], progress.get("lines", {})
+        if done > self.stages[index].steps:
+            raise CheckpointError(
+                f"{directory.path} has {done} steps behind it, more than the {self.plan.steps} planned"
+            )
         self.policy_steps = done if index == len(self.stages) - 1 else 0
-        self._rewind(directory, self._overall(index, done))
+        self._rewind(directory, self._overall(index, done), lines)
         for row in self.result.metrics:
             if row["stage"] == self.stages[index].name:
                 self.history[Member(row["seed"], row["limit"])].append(row)
@@ -324,22 +330,33 @@ class Session:
             self.warned.add((Member(row["seed"], row["limit"]), row["text"].split(":")[0]))
         return index, done
 
-    def _rewind(self, directory: RunDirectory, step: int) -> None:
-        """Keep the lines up to this (overall) step, without those that only the end of a shorter run has."""
-        last, plan = self.stages[-1].name, self.plan
+    def _rewind(self, directory: RunDirectory, step: int, lines: Mapping[str, int]) -> None:
+        """Keep the lines up to this (overall) step, without those that only the end of a shorter run has. `lines` says how
+        many there were when the checkpoint was written."""
         for stream in STREAMS:
-            interval = plan.evaluate_every if stream == "evaluations" else plan.log_every
 
-            def keep(row: Row, interval: int = interval) -> bool:
-                on_schedule = row["step"] % interval == 0 or row["step"] == plan.steps or row["stage"] != last
-                return bool(row["overall_step"] <= step and on_schedule)
+            def keep(row: Row, stream: str = stream) -> bool:
+                at_end = row["step"] == self.plan.steps
+                return bool(row["overall_step"] <= step and (at_end or self._on_schedule(stream, row)))
 
-            streams.rewind(directory.path / f"{stream}.jsonl", keep)
+            file = directory.path / f"{stream}.jsonl"
+            streams.rewind(file, keep)
             rows, damage = directory.read(stream)
             getattr(self.result, stream).extend(rows)
+            self.lost[stream] = max(lines.get(stream, 0) - self._lines(stream), 0)
+            if self.lost[stream] > len(damage):
+                damage.append(f"{self.lost[stream] - len(damage)} line(s) of {file} are lost")
             self.result.damage += tuple(damage)
             for sentence in damage:
                 self.progress.warn(sentence)
+
+    def _lines(self, stream: str) -> int:
+        """How many lines of a kind a run that goes on from here must find, for however many steps it is planned."""
+        return sum(self._on_schedule(stream, row) for row in getattr(self.result, stream)) + self.lost[stream]
+
+    def _on_schedule(self, stream: str, row: Row) -> bool:
+        interval = self.plan.evaluate_every if stream == "evaluations" else self.plan.log_every
+        return bool(row["step"] % interval == 0 or row["stage"] != self.stages[-1].name)
 
 
 def next_multiple(number: int, of: int) -> int:

@@ -47,6 +47,7 @@ class Run:
         self.interrupted = interrupted
         self.damage = tuple(damage)
         self._artifacts = artifacts
+        self.steps_done: int | None = None  # of the policies, where training has just ended
         self.judgements: list[Any] = []  # of each policy, by episodes set aside; see `ringfence.evaluation.ope`
 
     @classmethod
@@ -116,7 +117,8 @@ class Run:
         return [row for row in getattr(self, stream) if (row["seed"], row["limit"]) == (member.seed, member.limit)]
 
     def verdict_on(self, member: Member) -> Verdict:
-        return judge(self.configuration, member, self.metrics, self.evaluations, self.warnings)
+        rows = (self.metrics, self.evaluations, self.warnings)
+        return judge(self.configuration, member, *rows, steps=self.steps_done, damaged=bool(self.damage))
 
     @property
     def verdicts(self) -> list[Verdict]:

@@ -7,7 +7,7 @@ from typing import Any
 from ringfence.algorithms import METHODS
 from ringfence.data.dataset import Dataset
 from ringfence.errors import CheckpointError, InvalidSetting, RingfenceError
-from ringfence.training.computation import changes_since, computed_by
+from ringfence.training.computation import changes_since, computed_by, versions
 from ringfence.training.configuration import Configuration
 from ringfence.training.loop import Plan
 
@@ -50,6 +50,8 @@ def check_log(log: Dataset, configuration: Configuration, path: Path) -> None:
             f"{log.name} is not the log that {path} was trained on (its fingerprint differs); "
             "restore the log, or start a new run"
         )
+    if (log.horizon, len(log)) != (configuration.log.horizon, configuration.log.rows):
+        raise CheckpointError(f"{path} states another horizon or number of rows than its log has: it was edited")
 
 
 def check_own_code(configuration: Configuration, **named: str | None) -> None:
@@ -66,7 +68,7 @@ def check_own_code(configuration: Configuration, **named: str | None) -> None:
 
 def check_computation(configuration: Configuration, path: Path, allow_other: bool) -> Configuration:
     """The configuration, with a change of what computes noted if that is allowed."""
-    changes = changes_since(dict(configuration.computed_by[-1]))
+    changes = changes_since(configuration.computed_by[-1], configuration.versions)
     if not changes:
         return configuration
     if not allow_other:
@@ -74,4 +76,4 @@ def check_computation(configuration: Configuration, path: Path, allow_other: boo
             f"{path} was computed in another way ({'; '.join(changes)}), so it cannot go on to the same numbers; "
             "allow other ones with --other-computation (other_computation=True)"
         )
-    return replace(configuration, computed_by=(*configuration.computed_by, computed_by()))
+    return replace(configuration, computed_by=(*configuration.computed_by, computed_by()), versions=versions())

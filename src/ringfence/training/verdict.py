@@ -40,14 +40,21 @@ def judge(
     metrics: Sequence[Row],
     evaluations: Sequence[Row],
     warnings: Sequence[Row],
+    *,
+    steps: int | None = None,
+    damaged: bool = False,
 ) -> Verdict:
-    """The verdict on one member, from its last line of metrics and its last evaluation."""
+    """The verdict on one member, from its last line of metrics and its last evaluation. `steps` says how many the policy
+    had (None: as many as the last line says), `damaged` whether lines of the run's files could not be read."""
     trained, tested = last_row(metrics, member, "policy"), last_row(evaluations, member)
     limit, planned = member.limit, configuration.schedule.steps
-    done = int(trained.get("step", 0))
+    last_line = int(trained.get("step", 0))
+    done = last_line if steps is None else steps
     told = [row for row in warnings if (row["seed"], row["limit"]) == (member.seed, limit)]
     needed = critic_steps(configuration)
     doubts = doubts_of(done, planned, needed if "qc_start" in trained else None, len(told))
+    if damaged or last_line < last_logged(done, configuration):
+        doubts.append("Lines of this run's files are damaged or lost: what they said, warnings among it, is not known.")
     sentences = []
     judgement: Judgement = "no estimate"
     basis: Literal["simulation", "cost critic"] | None = None
@@ -63,17 +70,21 @@ def judge(
         )
         sentences += doubts
     else:
+        reason = (
+            f"{configuration.method} has no cost critic" if trained else "there is no line of metrics of this policy"
+        )
         sentences.append(
-            f"No estimate: {configuration.method} has no cost critic, so the log alone does not say whether its policy "
-            f"keeps the limit of {limit:g}."
+            f"No estimate: {reason}, so the log alone does not say whether its policy keeps the limit of {limit:g}."
         )
         sentences += doubts
     if tested:
         basis, cost = "simulation", float(tested["discounted_cost"])
-        judgement = "inside" if cost <= limit else "outside"
+        earlier = int(tested["step"]) < done
+        judgement = "outside" if cost > limit else "unsure" if earlier else "inside"
+        when = f" of the policy as it was at step {tested['step']:,}" if earlier else ""
         sentences.insert(
             0,
-            f"The limit {'holds' if cost <= limit else 'is BROKEN'} in simulation: discounted cost {cost:.3g} ± "
+            f"The limit {'holds' if cost <= limit else 'is BROKEN'} in simulation{when}: discounted cost {cost:.3g} ± "
             f"{tested['discounted_cost_std']:.2g} over episodes of {tested['length']:.0f} steps on average, against "
             f"{limit:g}; {tested['share_over_limit']:.0%} of episodes are over it.",
         )
@@ -100,6 +111,12 @@ def doubts_of(done: int, planned: int, needed: int | None, warnings: int) -> lis
     if warnings:
         found.append(f"Read the {warnings} warning(s) of this run before you rely on it.")
     return found
+
+
+def last_logged(done: int, configuration: Configuration) -> int:
+    """The step of the last line of metrics that a policy of so many steps must have."""
+    schedule = configuration.schedule
+    return done if done == schedule.steps else done - done % schedule.log_every
 
 
 def critic_steps(configuration: Configuration) -> int:
