@@ -115,7 +115,7 @@ def component_count(networks: Mapping[str, Network]) -> int:
 
 
 class Kind(NamedTuple):
-    """How a policy acts, and what it needs for it. Sizes of tensors are numbers, "act", "latent" or "any"."""
+    """How a policy acts, and what it needs for it. Sizes of tensors are numbers, "obs", "act", "latent" or "any"."""
 
     act: Actor | None  # None: values without a policy
     networks: Mapping[str, Network]  # its actors may also take the limit
@@ -130,6 +130,14 @@ def _described(*networks: Network) -> dict[str, Network]:
 STATE, PAIR = ("observation",), ("observation", "action")
 GAUSSIAN_ACTOR = Network("actor", STATE, "tanh-gaussian")
 CHOOSING_CRITICS = (Network("reward_1", PAIR, "value"), Network("cost", PAIR, "value"))
+
+# What an artifact of any kind may have: the detector's threshold, and what a guard knows of the log.
+DISTANCE: dict[str, tuple[int | str, ...]] = {  # all of it or nothing
+    "guard_centre": ("obs",),
+    "guard_whitening": ("obs", "obs"),
+    "guard_distance": (1,),
+}
+OF_ANY_KIND = {"threshold": (1,), **DISTANCE, "guard_stillness": ("obs",)}
 
 KINDS: dict[str, Kind] = {
     "tanh-gaussian": Kind(tanh_gaussian, _described(GAUSSIAN_ACTOR)),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ringfence.deploy.actors import KINDS, component_count
+from ringfence.deploy.actors import DISTANCE, KINDS, OF_ANY_KIND, component_count
 from ringfence.deploy.network import Network, check_layers, input_count, layer_names, output_count
 from ringfence.errors import InvalidSetting, NonFiniteValue, UnknownName, WrongShape
 from ringfence.values import is_number
@@ -55,8 +55,8 @@ def _check_scaling(artifact: "Artifact") -> None:
             )
     for names, count in (("observation_names", len(mean)), ("action_names", len(low))):
         value = getattr(artifact, names)
-        if len(value) != count or not all(isinstance(name, str) for name in value):
-            raise InvalidSetting(f"{names} must be {count} strings, not {value}")
+        if len(value) != count or not all(isinstance(name, str) and name for name in value) or len(set(value)) < count:
+            raise InvalidSetting(f"{names} must be {count} different strings, not {value}")
     if not all(isinstance(word, str) for pair in artifact.units.items() for word in pair):
         raise InvalidSetting(f"units must be strings by the name of a column, not {artifact.units}")
 
@@ -70,6 +70,13 @@ def _check_facts(artifact: "Artifact") -> None:
         value = getattr(artifact, name)
         if value is not None and not (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63):
             raise InvalidSetting(f"{name} must be a whole number from 0 to 2^63 - 1, not {value!r}")
+    if artifact.discount is not None and artifact.discount > 1:
+        raise InvalidSetting(f"discount must be at most 1, not {artifact.discount!r}")
+    if artifact.horizon == 0:
+        raise InvalidSetting("horizon must be at least 1 step")
+    done, planned = artifact.steps_done, artifact.steps_planned
+    if done is not None and planned is not None and done > planned:
+        raise InvalidSetting(f"{done} steps were done, more than the {planned} planned")
     if artifact.method is not None and not isinstance(artifact.method, str):
         raise InvalidSetting(f"method must be a string, not {artifact.method!r}")
     given = artifact.limit_range
@@ -107,10 +114,12 @@ def _check_kind(artifact: "Artifact", latent: int | None) -> None:
     if artifact.kind == "mixture":
         for i in range(component_count(artifact.networks)):
             _check_network(artifact, f"component.{i}", kind.networks["component.0"])
-    sizes = {"act": artifact.action_dim, "latent": latent}
-    for name, shape in {**kind.tensors, **kind.optional}.items():
+    if 0 < len(absent := [name for name in DISTANCE if name not in artifact.tensors]) < len(DISTANCE):
+        raise WrongShape(f"{', '.join(DISTANCE)} belong together; {absent[0]} is missing")
+    sizes = {"obs": artifact.observation_dim, "act": artifact.action_dim, "latent": latent}
+    for name, shape in {**kind.tensors, **kind.optional, **OF_ANY_KIND}.items():
         if name not in artifact.tensors:
-            if name in kind.optional:
+            if name not in kind.tensors:
                 continue
             raise WrongShape(f"a policy of kind {artifact.kind!r} needs the tensor {name!r}")
         found = artifact.tensors[name].shape
