@@ -77,6 +77,12 @@ class Limit:
         return f"{self.discounted:.4g} discounted (at {self.discount:g}) = {self.per_step:.4g} per step = {episode}"
 
 
+def check_limit(limit: Any) -> None:
+    """Raise unless it can be a bound on a cost."""
+    if not is_number(limit) or limit < 0:
+        raise InvalidSetting(f"limit must be a finite cost of at least 0, not {limit!r}")
+
+
 def check_range(limits: Any) -> None:
     """Raise unless `limits` are the two ends of a range of limits."""
     numbers = isinstance(limits, list | tuple) and len(limits) == 2 and all(map(is_number, limits))

@@ -136,6 +136,21 @@ def test_a_setting_that_makes_no_sense_is_refused(capsys, log, tmp_path, words, 
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["inspect", "LOG", "--plot", "picture.foo"], "a picture's name ends in .png"),
+        (["evaluate", "p.safetensors", "--task", "reactor", "--plot", "picture"], "a picture's name ends in .png"),
+        (["reproduce", "figure1", "--limits", "nan", "--out", "store"], "limit must be a finite cost"),
+        (["reproduce", "figure2", "--limits", "30", "-1", "--out", "store"], "limit must be a finite cost"),
+    ],
+)
+def test_what_cannot_be_drawn_or_bounded_is_refused_before_any_work(capsys, log, tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ringfence.experiments.grid.LogSource.fingerprint", lambda source: pytest.fail("made a log"))
+    assert said in failed(capsys, 2, *(log if word == "LOG" else word for word in words))
+
+
 def test_networks_of_more_weights_than_can_be_drawn_are_refused(capsys, log, tmp_path):
     words = ["train", log, "--limit", "7", "--method", "bc", "--steps", "5", "--out", tmp_path / "run"]
     assert "use smaller networks" in failed(capsys, 2, *words, "--set", "hidden=[100000,100000]")

@@ -44,6 +44,14 @@ TANK = """
         def step(self, action):
             raise RuntimeError("valve stuck")
 
+    class Leaving(Tank):
+        def step(self, action):
+            raise SystemExit(0)
+
+    class LeavingAtOnce(Tank):
+        def __init__(self):
+            raise SystemExit(0)
+
     class Negative(Tank):
         def step(self, action):
             return np.array([1.0]), 1.0, False, True, {"cost": -1.0}
@@ -124,6 +132,8 @@ def test_an_environment_that_never_ends_is_cut_off_or_refused(monkeypatch):
     ("name", "said"),
     [
         ("own_tank:Broken", r"a step of own_tank:Broken failed \(RuntimeError: valve stuck\)"),
+        ("own_tank:Leaving", r"a step of own_tank:Leaving failed \(SystemExit: 0\)"),  # or we would end with status 0
+        ("own_tank:LeavingAtOnce", r"own_tank:LeavingAtOnce could not be made \(SystemExit: 0\)"),
         ("own_tank:Negative", "gave the cost -1.0"),
         ("own_tank:OldInterface", "must return .observation, reward, terminated, truncated, info"),
     ],

@@ -6,7 +6,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ringfence.cli.options import LARGEST_SEED, LOG_HELP, Parser, add_log_options, add_verb, limit_of, load_log, whole
+from ringfence.cli.options import (
+    LARGEST_SEED,
+    LOG_HELP,
+    Parser,
+    add_log_options,
+    add_verb,
+    limit_of,
+    load_log,
+    picture,
+    whole,
+)
 
 
 def add_inspect(verbs: Any) -> None:
@@ -19,7 +29,7 @@ def add_inspect(verbs: Any) -> None:
     )
     parser.add_argument("log", metavar="LOG", help=LOG_HELP)
     add_log_options(parser)
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw each episode's return against its cost")
+    parser.add_argument("--plot", type=picture, metavar="FILE", help="draw each episode's return against its cost")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
 
 

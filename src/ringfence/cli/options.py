@@ -3,6 +3,7 @@
 import argparse
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from ringfence.errors import InvalidSetting
@@ -14,6 +15,7 @@ COST_HELP = "MODULE:FUNCTION for the cost of a step, where the task's info has n
 
 
 LARGEST_SEED = 2**32 - 1
+PICTURES = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp")
 
 
 class Gather(argparse.Action):
@@ -100,6 +102,14 @@ def whole(least: int, most: int = LARGEST_COUNT) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+def picture(text: str) -> Path:
+    """The type of an option that names a picture to be drawn."""
+    path = Path(text)
+    if path.suffix.lower() not in PICTURES:
+        raise argparse.ArgumentTypeError(f"a picture's name ends in {', '.join(PICTURES)}, not {path.name[:40]!r}")
+    return path
 
 
 def load_log(options: argparse.Namespace) -> Any:

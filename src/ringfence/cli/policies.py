@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ringfence.cli.options import COST_HELP, LARGEST_SEED, TASK_HELP, add_verb, whole
+from ringfence.cli.options import COST_HELP, LARGEST_SEED, TASK_HELP, add_verb, picture, whole
 
 
 def add_evaluate(verbs: Any) -> None:
@@ -38,7 +38,7 @@ def add_evaluate(verbs: Any) -> None:
     )
     parser.add_argument("--discount", type=float, help="discount of the costs (default: the policy's)")
     parser.add_argument("--sampled", action="store_true", help="draw the policy's actions instead of taking their mode")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw each episode's return against its cost")
+    parser.add_argument("--plot", type=picture, metavar="FILE", help="draw each episode's return against its cost")
     parser.add_argument("--video", type=Path, metavar="FILE", help="film one episode (.mp4 or .gif)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 

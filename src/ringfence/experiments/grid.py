@@ -9,11 +9,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
 from ringfence.errors import InvalidSetting, UnreadableFile
+from ringfence.limits import check_limit
 
 FORMAT = 1  # of cells and results; changes when the same cell would mean another run
 
@@ -152,6 +153,8 @@ def grid(
 ) -> tuple[Cell, ...]:
     """Every combination of log (with the task it is evaluated in), variant, limit and seed. All of the first seed come
     first, so that a part of the cells is already a comparison. `limits` may differ between logs, by their names."""
+    for limit in chain(*limits.values()) if isinstance(limits, Mapping) else limits:
+        check_limit(limit)  # before the logs, which may have to be made
     fingerprints = {source: source.fingerprint() for source, _ in logs}
     parameters = {variant.label: hyperparameters(variant) for variant in variants}
     return tuple(

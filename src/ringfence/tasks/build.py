@@ -114,7 +114,7 @@ def imported(name: str) -> Any:
                 f"there is no module {name!r}; call ringfence where it lies, or set PYTHONPATH to its directory"
             ) from None
         raise InvalidSetting(f"{name} cannot be imported: {error}") from error
-    except Exception as error:  # whatever the module does when it is imported
+    except (Exception, SystemExit) as error:  # whatever the module does when it is imported
         raise InvalidSetting(f"{name} cannot be imported ({type(error).__name__}: {error})") from error
 
 
@@ -145,7 +145,7 @@ def _create(task: Task, options: dict[str, Any]) -> Any:
     if task.maker is not None:
         try:
             env = adapted(task.maker(**options))
-        except Exception as error:  # whatever the user's code does
+        except (Exception, SystemExit) as error:  # whatever the user's code does
             raise SimulatorError(f"{task.name} could not be made ({type(error).__name__}: {error})") from error
         return env if task.horizon is None else StopAfter(env, task.horizon)
     gymnasium = _gymnasium()

@@ -118,7 +118,7 @@ class Checked(Wrapper):
             observation, info = self.env.reset(**options)
         except RingfenceError:
             raise
-        except Exception as error:  # whatever the user's code does
+        except (Exception, SystemExit) as error:  # whatever the user's code does
             raise SimulatorError(
                 f"reset of {self.name} failed ({type(error).__name__}: {error}); it must take seed=... and return "
                 "(observation, info)"
@@ -131,7 +131,7 @@ class Checked(Wrapper):
             reward = float(reward)
         except RingfenceError:
             raise
-        except Exception as error:  # whatever the user's code does
+        except (Exception, SystemExit) as error:  # whatever the user's code does
             raise SimulatorError(
                 f"a step of {self.name} failed ({type(error).__name__}: {error}); it must return (observation, reward, "
                 "terminated, truncated, info)"

@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ringfence.errors import CheckpointError, InvalidSetting
+from ringfence.limits import check_limit
 from ringfence.training import defaults
-from ringfence.values import LARGEST_COUNT, is_fraction, is_number
+from ringfence.values import LARGEST_COUNT, is_fraction
 
 FORMAT = 2
 LARGEST_SEED = 2**32 - 1
@@ -187,8 +188,7 @@ def check_members(members: tuple[Member, ...]) -> None:
     for seed, limit in members:
         if not is_whole(seed) or not 0 <= seed <= LARGEST_SEED:
             raise InvalidSetting(f"a seed must be a whole number from 0 to {LARGEST_SEED}, not {seed!r}")
-        if not is_number(limit) or limit < 0:
-            raise InvalidSetting(f"limit must be a finite cost of at least 0, not {limit!r}")
+        check_limit(limit)
     if len(set(members)) < len(members):
         raise InvalidSetting("the same seed and limit appear twice")
 

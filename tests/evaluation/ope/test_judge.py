@@ -106,6 +106,9 @@ def test_a_higher_confidence_gives_wider_bounds(judge):
     assert strict.returned.lower < usual.returned.lower
     with pytest.raises(InvalidSetting, match="confidence must lie between"):
         judge(policy, 20.0, confidence=1.0)
+    for limit in (float("nan"), float("inf"), -1.0):
+        with pytest.raises(InvalidSetting, match="limit must be a finite cost"):
+            judge(policy, limit)
 
 
 def test_the_choice_is_the_most_return_inside_and_is_confirmed_by_other_episodes(log):

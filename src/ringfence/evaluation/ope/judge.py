@@ -19,6 +19,7 @@ from ringfence.evaluation.ope.fqe import FittedQ, Values
 from ringfence.evaluation.ope.opinion import SecondOpinion, second_opinion
 from ringfence.evaluation.ope.support import Coverage, Support
 from ringfence.evaluation.ope.tail import tail_of
+from ringfence.limits import check_limit
 
 MOST_FOREIGN = 0.2  # share of foreign actions on the policy's path above which the log cannot tell
 MOST_FOREIGN_MODELLED = 0.4  # the same on its path in the model of the plant
@@ -148,6 +149,8 @@ class Judge:
     ) -> Judgement:
         if not 0.5 <= confidence < 1:
             raise InvalidSetting(f"confidence must lie between 0.5 and 1, not {confidence}")
+        if limit is not None:
+            check_limit(limit)
         if isinstance(policy, Policy):
             policy = policy.at_limit(limit)
         log = self.log
