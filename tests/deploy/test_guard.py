@@ -584,5 +584,12 @@ def test_a_guard_needs_numpy_and_safetensors_alone():
     assert ran.stdout.strip() == "['numpy', 'safetensors']"
 
 
+def test_a_guard_does_not_load_what_only_sampling_needs():
+    """NumPy loads `random` when it is named, be it in an annotation; a guard draws nothing."""
+    code = "import sys, ringfence; ringfence.Guard; print('numpy.random' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stdout.strip() == "False"
+
+
 def test_the_guard_is_at_the_front_door():
     assert ringfence.Guard is Guard
