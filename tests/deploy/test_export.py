@@ -170,6 +170,44 @@ def test_c_answers_a_nan_with_the_middle_of_the_range_and_a_status(tmp_path):
     assert library.ringfence_scores(pointer(row), pointer(out), pointer(out)) == 1
 
 
+@every_kind
+def test_c_never_sends_nan_when_the_numbers_leave_float32(kind, tmp_path):
+    """A sensor that shows 3e38 is finite; divided by a deviation of 0.5 it is not, and networks make NaN of it."""
+    library, out = compiled(random_artifact(kind, SCORES), tmp_path), np.zeros(2, np.float32)
+    scores, row = np.full(2, 7.0, np.float32), np.full(4, 3e38, np.float32)
+    assert library.ringfence_act(pointer(row), pointer(out)) == 1
+    assert out.tolist() == [1.0, 11.0]
+    assert library.ringfence_scores(pointer(row), pointer(out), pointer(scores)) == 1
+    assert scores.tolist() == [7.0, 7.0]  # NaN would be below every threshold
+
+
+def test_relu_in_c_keeps_the_nan_of_a_layer_that_overflows(tmp_path):
+    """The first two columns of the first layer are 3e38 of an input of 198: infinity. The second layer subtracts one from
+    the other: NaN, in Python and so in C, where it must not come out as a quiet 0."""
+    first, second = np.zeros((4, 2)), np.array([[1.0, 0.0], [-1.0, 0.0]])
+    first[0] = 3e38
+    layers = {
+        "actor.0.weight": first,
+        "actor.0.bias": np.zeros(2),
+        "actor.1.weight": second,
+        "actor.1.bias": np.zeros(2),
+    }
+    layers |= {"actor.2.weight": np.ones((2, 4)), "actor.2.bias": np.zeros(4)}
+    artifact = random_artifact("tanh-gaussian", hidden=(2, 2), tensors=layers)
+    row, out = np.array([100.0, 0.0, 300.0, 0.0], np.float32), np.zeros(2, np.float32)
+    with np.errstate(all="ignore"):
+        assert np.isnan(Policy(artifact)(row)).all()
+    assert compiled(artifact, tmp_path).ringfence_act(pointer(row), pointer(out)) == 1
+    assert out.tolist() == [1.0, 11.0]
+
+
+def test_a_name_that_utf8_cannot_hold_does_not_stop_the_export(tmp_path):
+    """A lone surrogate, as a file with another encoding leaves it, is a question mark in C."""
+    artifact = random_artifact("tanh-gaussian", observation_names=("a\udce9b", "b", "c", "d"))
+    kept = (ctypes.c_char_p * 4).in_dll(compiled(artifact, tmp_path), "ringfence_observation_names")
+    assert kept[0] == b"a?b"
+
+
 def test_no_name_can_escape_into_the_c_code(tmp_path):
     """Comments, strings, trigraphs and line continuations are all tried; the names come out as they went in."""
     names = ('*/ int x; /*"', "a\\\nb", "??/", "Druck [bar] µ")
@@ -202,6 +240,22 @@ def test_the_verb_writes_beside_the_policy_and_overwrites_only_when_told(to, fil
     assert main(["export", str(path), "--to", to]) == 2
     assert "exists already" in capsys.readouterr().err
     assert main(["export", str(path), "--to", to, "--overwrite"]) == 0
+
+
+def test_an_export_into_a_directory_has_the_policys_name(tmp_path):
+    path = random_artifact("tanh-gaussian").save(tmp_path / "mine.safetensors")
+    (tmp_path / "controller").mkdir()
+    found = export(path, "c", tmp_path / "controller")
+    assert sorted(found) == [tmp_path / "controller" / "mine.c", tmp_path / "controller" / "mine.h"]
+    assert '#include "mine.h"' in found[found.index(tmp_path / "controller" / "mine.c")].read_text()
+    assert export(Artifact.load(path), "onnx", tmp_path / "controller") == [tmp_path / "controller" / "policy.onnx"]
+
+
+@pytest.mark.parametrize("name", ['a"b.c', "a\nb.c"])
+def test_a_file_name_that_c_cannot_include_is_refused(name, tmp_path):
+    with pytest.raises(InvalidSetting, match="cannot be included"):
+        export(random_artifact("tanh-gaussian"), "c", tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_exported_says_why(tmp_path, monkeypatch):

@@ -471,6 +471,30 @@ def test_drift_compares_what_the_guard_saw_with_the_log(tmp_path):
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+def test_a_guard_that_was_started_again_hands_over_again(tmp_path):
+    """Both runs count their episodes from 0. The first ends with the fallback, the second begins with it: that is twice."""
+    for readings in ([[1.0, 0.3], [np.nan, 0.3]], [[np.nan, 0.3], [1.0, 0.3]]):
+        guard = guard_of(log=tmp_path / "guard.jsonl")
+        for reading in readings:
+            guard(reading)
+        guard.close()
+    found = drift(tmp_path / "guard.jsonl", ARTIFACT)
+    assert (found.episodes, found.handed_over) == (2, 2)
+
+
+def test_a_column_that_never_changes_in_the_log_has_no_deviation_to_be_counted_in(tmp_path):
+    class Log:
+        observations = np.array([[5.0, 0.0], [5.0, 1.0]])
+        observation_names = ("temperature", "pressure")
+
+    guard = guard_of(log=tmp_path / "guard.jsonl", rules={"range": None})
+    guard([7.0, 0.5])
+    first, *_ = drift(tmp_path / "guard.jsonl", Log).warnings
+    assert first == "temperature was 7 on average; in the log it is always 5"
+    guard_of(log=tmp_path / "missing.jsonl")([np.nan, 0.5])
+    assert drift(tmp_path / "missing.jsonl", Log).warnings[0] == "temperature was missing in 100.0% of the steps"
+
+
 def test_drift_of_a_column_that_was_never_there_is_json_too(tmp_path):
     guard_of(log=tmp_path / "guard.jsonl")([np.nan, 0.3])
     found = drift(tmp_path / "guard.jsonl", ARTIFACT)
@@ -558,6 +582,13 @@ def test_a_guard_needs_numpy_and_safetensors_alone():
     """
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert ran.stdout.strip() == "['numpy', 'safetensors']"
+
+
+def test_a_guard_does_not_load_what_only_sampling_needs():
+    """NumPy loads `random` when it is named, be it in an annotation; a guard draws nothing."""
+    code = "import sys, ringfence; ringfence.Guard; print('numpy.random' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stdout.strip() == "False"
 
 
 def test_the_guard_is_at_the_front_door():

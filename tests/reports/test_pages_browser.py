@@ -189,6 +189,20 @@ def test_a_run_is_drawn_and_its_figures_switch_to_another_action(browser, folder
     assert complaints(browser) == []
 
 
+def test_what_is_folded_is_on_paper_too(browser, folder):
+    """The settings of a run are behind a click; a printed page has no clicks."""
+    page = write_page(run_page(hostile_run(narrow_log(rows=600)), None), folder / "printed.html")
+    look(browser)
+    visit(browser, page)
+    count = "return [...document.querySelectorAll('details')].filter((d) => d.open).length"
+    assert browser.execute_script(count) == 0
+    browser.execute_script("window.opened = -1; window.addEventListener('beforeprint', () => { window.opened = "
+                           "[...document.querySelectorAll('details')].filter((d) => d.open).length; })")  # fmt: skip
+    browser.execute_cdp_cmd("Page.printToPDF", {})
+    assert browser.execute_script("return window.opened") == 2
+    assert browser.execute_script(count) == 0
+
+
 def rows_shown(browser, column):
     return browser.execute_script(
         "return [...document.getElementById('policies').tBodies[0].rows].filter((r) => !r.hidden)"

@@ -45,7 +45,8 @@ def test_every_cell_is_a_row_with_what_it_earned_and_cost(sweep):
     assert len(rows) == len(RESULTS)
     first = dict(zip(heading, rows[0], strict=True))
     costs, returns = np.array([18.0, 16.0]), np.array([1100.0, 1100.0])
-    assert (first["method"], first["limit"], first["seed"], first["verdict"]) == ("cpq", "20", "0", "inside")
+    said = [first[name] for name in ("method", "limit", "seed", "verdict of training")]
+    assert said == ["cpq", "20", "0", "inside"]
     assert first["return"] == f"{returns.mean():.4g}"
     assert first["discounted cost"] == f"{costs.mean():.4g}"
     assert first["cost over limit"] == "0.85"  # 17 of 20
@@ -76,10 +77,21 @@ def test_the_page_says_which_one_choose_takes_and_why_or_why_not(sweep):
     assert "the cells set no episodes aside" in read(write_sweep_page(sweep)).text
     (sweep / "choice.json").write_text(json.dumps({"cells": [], "choices": [CHOICE]}))
     found = read(write_sweep_page(sweep))
-    assert "limit 30: hopper-cpq-limit30-seed1" in found.text
+    assert "At a limit of 30 take hopper-cpq-limit30-seed1" in found.text
     assert CHOICE["reason"] in found.text
-    chosen = [row[-1] for row in found.tables["policies"][1:] if row[-2] == "chosen"]
+    heading, *rows = found.tables["policies"]
+    chosen = [row[-1] for row in rows if row[heading.index("chosen")] == "chosen"]
     assert chosen == [CHOICE["chosen"]]
+
+
+def test_an_estimate_that_diverged_does_not_hide_the_others(tmp_path):
+    """The costs are 17, 17.5 and 1e9: the figure shows the first two and says that something is outside."""
+    cells = [*RESULTS[:2], {**result("bear-lag", 0, 20.0, costs=[1e9, 1e9]), "id": "diverged"}]
+    page = write_sweep_page(folder(tmp_path / "grid", cells))
+    (across,) = [r for r in objects(content(page)["figures"][0], "DataRange1d") if "end" in r]
+    assert 20.0 < across["end"] < 25.0
+    assert "lie outside the figure" in read(page).text
+    assert "lie outside the figure" not in read(write_sweep_page(folder(tmp_path / "sane", cells[:2]))).text
 
 
 def test_cells_without_any_estimate_are_a_table_and_no_figure(tmp_path):
@@ -161,6 +173,9 @@ def test_several_runs_stand_side_by_side_and_choose_is_asked(tmp_path):
         method = ringfence.BC(limit=30.0, hidden=(width,), batch_size=16)
         ringfence.train(log, method, steps=5, out=tmp_path / name, holdout=0.4, progress=False)
     found = runs_numbers([tmp_path / "narrow", tmp_path / "wide"], log, None)
+    assert found.axes == ("discounted cost over 50 steps", "discounted return over 50 steps")
+    # Their networks differ: they are two points of the figure, not two seeds with a mean and an interval.
+    assert [(g.method, len(g.seeds)) for g in found.groups] == [("bc (narrow)", 1), ("bc (wide)", 1)]
     assert found.evidence == "episodes set aside"
     assert [c.name for c in found.candidates] == ["narrow/policy.safetensors", "wide/policy.safetensors"]
     judged = json.loads((tmp_path / "wide" / "judgement.json").read_text())[0]
@@ -168,5 +183,18 @@ def test_several_runs_stand_side_by_side_and_choose_is_asked(tmp_path):
     (choice,) = found.choices
     assert set(choice.sentences) == {"narrow/policy.safetensors", "wide/policy.safetensors"}
     page = read(write_page(compare_page(found), tmp_path / "page.html"))
+    assert "ringfence comparison report" in page.text
+    heading, *rows = page.tables["policies"]
+    assert [row[heading.index("by episodes set aside")] for row in rows] == [c.judged for c in found.candidates]
+    assert found.candidates[1].judged == judged["verdict"]
     assert all(sentence in page.text for sentence in choice.sentences.values())
     assert choice.reason in page.text
+
+
+def test_runs_that_differ_in_seed_and_limit_alone_are_seeds_of_one_method(tmp_path):
+    log = narrow_log(rows=1000, with_source=True)
+    for seed in (0, 1):
+        method = ringfence.BC(limit=30.0 + seed, hidden=(4,), batch_size=16)
+        ringfence.train(log, method, steps=5, seeds=(seed,), out=tmp_path / str(seed), holdout=0.4, progress=False)
+    found = runs_numbers([tmp_path / "0", tmp_path / "1"], None, None)
+    assert [c.method for c in found.candidates] == ["bc", "bc"]

@@ -79,6 +79,19 @@ def test_the_page_says_who_acted_why_not_and_what_to_do(tmp_path):
     assert "pressure was missing in 10.0% of the steps" in found.text
 
 
+def test_a_score_far_above_its_threshold_leaves_the_others_readable(tmp_path):
+    """The cost-to-go is ten times the temperature and the limit 50: at a temperature of 100 it is 20 times the limit."""
+    guard = Guard(ARTIFACT, 0.25, rules={"range": None}, log=tmp_path / "guard.jsonl")
+    for temperature in (1.0, 2.0, 100.0):
+        guard([temperature, 0.0])
+    page = write_page(guard_page(guard_numbers(tmp_path / "guard.jsonl")), tmp_path / "page.html")
+    (upwards,) = [r for r in objects(content(page)["figures"][0], "DataRange1d") if "end" in r]
+    assert upwards["end"] == 3.0
+    assert "The figure ends at 3 times a threshold; the greatest score is 20 times it" in read(page).text
+    nominal = write_page(guard_page(guard_numbers(day(tmp_path / "day.jsonl"))), tmp_path / "nominal.html")
+    assert "The figure ends" not in read(nominal).text
+
+
 def test_columns_are_drawn_over_time_with_the_range_of_the_log(tmp_path):
     page = write_page(guard_page(guard_numbers(day(tmp_path / "guard.jsonl"))), tmp_path / "page.html")
     figures = content(page)["figures"]

@@ -9,7 +9,7 @@ import pytest
 from ringfence.cli import main
 from ringfence.data import episode_table, summarise
 from ringfence.limits import Limit
-from ringfence.reports.html.log_numbers import mixing
+from ringfence.reports.html.log_numbers import log_numbers, mixing
 from ringfence.reports.html.log_page import limit_words, log_page
 from ringfence.reports.html.render import html_of, write_page
 from tests.logs import narrow_log
@@ -70,6 +70,26 @@ def test_every_warning_comes_with_what_to_do(page):
     assert text.count("What to do:") == len(summary.warnings)
     for said in (*summary.warnings, *summary.advice):
         assert said in text
+
+
+def test_the_map_says_in_words_which_columns_its_directions_are(page):
+    """Two columns of which one falls as the other rises (the first and the third); the second is noise."""
+    rng = np.random.default_rng(0)
+    common, alone = rng.normal(size=(2, 600))
+    observations = np.stack([common, alone, -common], 1).astype(np.float32)
+    log = replace(LOG, observations=observations, next_observations=observations)
+    right, up = log_numbers(log, 0.99, None).map.axes
+    assert right in ("mostly more speed [m/s] and less heat", "mostly less speed [m/s] and more heat",
+                     "mostly more heat and less speed [m/s]", "mostly less heat and more speed [m/s]")  # fmt: skip
+    assert up in ("mostly more load", "mostly less load")
+    caption = html_of(log_page(log))
+    assert f"To the right: {right}. Upwards: {up}." in caption
+
+
+def test_what_the_file_states_is_told_from_what_the_page_was_asked_for(tmp_path):
+    log = replace(LOG, metadata={"discount": 0.5})
+    text = read(write_page(log_page(log, 0.99), tmp_path / "page.html")).text
+    assert "discount of this page 0.99 in the file: discount 0.5" in text
 
 
 @pytest.mark.parametrize(("apart", "expected"), [(0.0, 1.0), (100.0, 0.0)])

@@ -73,6 +73,24 @@ def test_learning_and_health_are_drawn_with_names_and_the_limit(run, page):
         assert warning["text"] in text
 
 
+def test_curves_begin_at_step_0_and_the_indicator_is_drawn_from_0_to_1(page):
+    ranges = [list(objects(figure, "DataRange1d")) for figure in content(page)["figures"]]
+    assert sum(any(r.get("start") == 0 for r in pair) for pair in ranges) >= 6
+    assert sum(any((r.get("start"), r.get("end")) == (-0.02, 1.02) for r in pair) for pair in ranges) == 1
+
+
+@pytest.mark.parametrize(("judged", "differ"), [("inside", True), ("outside", False), ("cannot tell", False)])
+def test_when_critic_and_judgement_differ_the_page_says_what_to_make_of_it(run, judged, differ, tmp_path):
+    """The critic expects 12 of a limit of 9."""
+    last = {**run.metrics[-1], "qc_start": 12.0}
+    judgement = replace(run.judgements[0], verdict=judged)
+    other = Run(run.configuration, [*run.metrics[:-1], last], artifacts=run.artifacts)
+    other.judgements = [judgement]
+    assert other.verdict.judgement == "outside"
+    text = read(write_page(run_page(other, LOG), tmp_path / "page.html")).text
+    assert ("plan for the worse of the two" in text) == differ
+
+
 @pytest.mark.parametrize("seeds", [2, 4])
 def test_several_policies_have_a_table_of_verdicts_and_of_many_the_page_counts(seeds, tmp_path):
     members = tuple(Member(seed, 9.0) for seed in range(seeds))

@@ -1,7 +1,9 @@
 """Has the plant moved away from the log? A guard's log against the training log, in numbers."""
 
+import math
 from collections import Counter
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ class ColumnDrift:
     std: float
     log_mean: float
     log_std: float
-    shift: float  # (mean - log_mean) / log_std
+    shift: float  # (mean - log_mean) / log_std; infinite where a column that never changes in the log has changed
     distance: (
         float | None
     )  # Kolmogorov-Smirnov: the largest difference of the two distribution functions; needs the log
@@ -62,7 +64,9 @@ def drift(guard_log: str | Path, reference: Any) -> Drift:
     columns = tuple(_column(i, name, seen[:, i], known) for i, name in enumerate(names))
     trusted = [bool(step["trusted"]) for step in steps]
     starts = [(s["episode"], s["step"]) for s in steps]
-    before = [True] + [now[0] != then[0] or t for then, now, t in zip(starts, starts[1:], trusted, strict=False)]
+    # An episode begins with the policy trusted. Every run of a guard counts its episodes from 0, their steps too.
+    fresh = [now[0] != then[0] or now[1] <= then[1] for then, now in pairwise(starts)]
+    before = [True] + [begins or t for begins, t in zip(fresh, trusted, strict=False)]
     return Drift(
         steps=len(steps),
         episodes=sum(step["step"] == 0 for step in steps),
@@ -123,11 +127,18 @@ def _column(i: int, name: str, values: np.ndarray, known: dict[str, Any]) -> Col
         std=std,
         log_mean=log_mean,
         log_std=log_std,
-        shift=(mean - log_mean) / log_std if log_std > 0 else (0.0 if mean == log_mean else float("inf")),
+        shift=_shift(mean, log_mean, log_std),
         distance=None if known["rows"] is None or not len(there) else ks_distance(there, known["rows"][:, i]),
         outside=outside,
         missing=1.0 - len(there) / len(values),
     )
+
+
+def _shift(mean: float, log_mean: float, log_std: float) -> float:
+    """In standard deviations of the log; NaN for a column that was never there."""
+    if log_std > 0 or math.isnan(mean):
+        return (mean - log_mean) / (log_std or 1.0)
+    return 0.0 if mean == log_mean else math.copysign(math.inf, mean - log_mean)
 
 
 def ks_distance(first: np.ndarray, second: np.ndarray) -> float:
@@ -143,7 +154,9 @@ def ks_distance(first: np.ndarray, second: np.ndarray) -> float:
 
 def _warnings(column: ColumnDrift) -> list[str]:
     found = []
-    if abs(column.shift) > SHIFT:
+    if math.isinf(column.shift):
+        found.append(f"{column.name} was {column.mean:.6g} on average; in the log it is always {column.log_mean:.6g}")
+    elif abs(column.shift) > SHIFT:
         found.append(f"{column.name} has moved by {column.shift:+.1f} standard deviations of the log")
     elif column.distance is not None and column.distance > DISTANCE:
         found.append(f"{column.name} is distributed unlike the log (Kolmogorov-Smirnov distance {column.distance:.2f})")

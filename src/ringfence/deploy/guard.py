@@ -146,9 +146,10 @@ class Guard:
     def _update(self, reasons: tuple[Reason, ...], quiet: bool) -> None:
         """Hand over when a rule is broken (long enough), back after enough quiet steps."""
         self._quiet = self._quiet + 1 if quiet else 0
-        before = self._in_a_row
-        self._in_a_row = {reason.rule: before.get(reason.rule, 0) + 1 for reason in reasons}
-        if any(count >= self._patience(rule) for rule, count in self._in_a_row.items()):
+        if reasons or self._in_a_row:
+            before = self._in_a_row
+            self._in_a_row = {reason.rule: before.get(reason.rule, 0) + 1 for reason in reasons}
+        if reasons and any(count >= self._patience(rule) for rule, count in self._in_a_row.items()):
             self.handed_over = True
         elif self.handed_over and self._quiet >= self.rules.release_after:
             self.handed_over = False

@@ -17,7 +17,7 @@ class Noise(Protocol):
 class RowNoise:
     """One generator per row of the batch, so that a row's noise does not depend on its neighbours."""
 
-    # The annotation is a string because NumPy loads `random`, 15 ms, when it is named.
+    # Annotations are strings because NumPy loads `random`, 15 ms, when it is named.
     def __init__(self, generators: "Sequence[np.random.Generator]"):
         self.generators = list(generators)
 
@@ -27,7 +27,7 @@ class RowNoise:
     def random(self, size: tuple[int, ...]) -> np.ndarray:
         return np.stack([generator.random(size[1:]) for generator in self._of(size)])
 
-    def _of(self, size: tuple[int, ...]) -> list[np.random.Generator]:
+    def _of(self, size: tuple[int, ...]) -> "list[np.random.Generator]":
         if size[0] != len(self.generators):
             raise ValueError(f"noise for {size[0]} rows asked of {len(self.generators)} generators")
         return self.generators

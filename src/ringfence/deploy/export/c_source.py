@@ -9,6 +9,7 @@ from ringfence.deploy.actors import LATENT_BOUND
 from ringfence.deploy.export.c_text import FUNCTIONS, array, comment, names, number
 from ringfence.deploy.export.content import Content
 from ringfence.deploy.network import LAYER_NORM_EPSILON, LOG_STD_RANGES, Network, input_count, layer_count, output_count
+from ringfence.errors import InvalidSetting
 
 OBS, ACT = "RINGFENCE_OBSERVATIONS", "RINGFENCE_ACTIONS"
 
@@ -158,10 +159,13 @@ def act_function(source: Source) -> str:
     takes_limit = source.content.limit is not None
     body = [f"float state[{OBS}], unit[{ACT}];", *ACTORS[source.artifact.kind](source)]
     at = next(i for i, line in enumerate(body) if not line.startswith("float "))
-    refuse = ["if (!normalise(observation, state)) {", f"    {each(f'action[i] = {MIDDLE};')}", "    return 1;", "}"]
-    scaled = each(f"action[i] = clip({MIDDLE} + {HALF} * unit[i], action_low[i], action_high[i]);")
+    refuse = ["if (!normalise(observation, state))", "    return middle(action);"]
+    scaled = [
+        each("if (!isfinite(unit[i])) return middle(action);"),
+        each(f"action[i] = clip({MIDDLE} + {HALF} * unit[i], action_low[i], action_high[i]);"),
+    ]
     begin = ["limit = scaled_limit(limit);"] if takes_limit else []
-    lines = "".join(f"    {line}\n" for line in [*body[:at], *begin, *refuse, *body[at:], scaled, "return 0;"])
+    lines = "".join(f"    {line}\n" for line in [*body[:at], *begin, *refuse, *body[at:], *scaled, "return 0;"])
     if not takes_limit:
         return f"int ringfence_act(const float *observation, float *action)\n{{\n{lines}}}\n"
     return (
@@ -180,7 +184,7 @@ def scores_function(source: Source) -> str:
     width = source.width("encoder")
     limit = ["float limit = scaled_limit(RINGFENCE_LIMIT);"] if source.content.limit is not None else []
     lines = [
-        f"float state[{OBS}], unit[{ACT}], latent[{width}], divergence = 0.0f;",
+        f"float state[{OBS}], unit[{ACT}], latent[{width}], divergence = 0.0f, cost;",
         *limit,
         each("if (!isfinite(action[i])) return 1;"),
         "if (!normalise(observation, state))",
@@ -191,8 +195,11 @@ def scores_function(source: Source) -> str:
         f"    const float log_std = latent[{width // 2} + i];",
         "    divergence += 0.5f * (latent[i] * latent[i] + expf(2.0f * log_std) - 1.0f - 2.0f * log_std);",
         "}",
+        source.call("cost", "&cost", observation="state", action="unit"),
+        "if (!isfinite(divergence) || !isfinite(cost))",
+        "    return 1;",
         "scores[0] = divergence;",
-        source.call("cost", "&scores[1]", observation="state", action="unit"),
+        "scores[1] = cost;",
         "return 0;",
     ]
     body = "".join(f"    {line}\n" for line in lines)
@@ -202,23 +209,34 @@ def scores_function(source: Source) -> str:
 NORMALISE = f"""static int normalise(const float *observation, float *state)
 {{
     for (int i = 0; i < {OBS}; i++) {{
-        if (!isfinite(observation[i]))
-            return 0;
         state[i] = (observation[i] - observation_mean[i]) / observation_std[i];
+        if (!isfinite(state[i]))
+            return 0;
     }}
     return 1;
 }}
 """
 
 
+REFUSE = f"""static int middle(float *action)
+{{
+    for (int i = 0; i < {ACT}; i++)
+        action[i] = {MIDDLE};
+    return 1;
+}}
+"""
+
+
 def c_files(content: Content, stem: str) -> dict[str, bytes]:
+    if '"' in stem or "\n" in stem:
+        raise InvalidSetting(f"a header named {f'{stem}.h'!r} cannot be included in C; choose another name with --out")
     source, artifact = Source(content), content.artifact
     for name in ("observation_mean", "observation_std", "action_low", "action_high"):
         source.constant(name, getattr(artifact, name))
     entry = [act_function(source)]
     if content.has_detector and content.has_cost:
         entry.append(scores_function(source))
-    own = [*source.functions.values(), NORMALISE, *entry]
+    own = [*source.functions.values(), NORMALISE, REFUSE, *entry]
     if content.limit is not None:
         own.insert(0, limit_function(content))
     helpers = [text.strip() + "\n" for name, text in FUNCTIONS.items() if any(f"{name}(" in part for part in own)]
@@ -270,14 +288,14 @@ def header(content: Content) -> str:
 
 SEEN_ELSEWHERE = ("observation_names", "action_names")
 ACT_TEXT = """/* The action of one observation, both in the user's units. Returns 0; or 1 if a number of the observation is
- * not finite, and then the action is the middle of its range. */
+ * not finite, or so large that the policy's are not, and then the action is the middle of its range. */
 int ringfence_act(const float *observation, float *action);
 """
 LIMIT_TEXT = """/* The same for another limit, clipped to the range of limits that the policy was trained for. */
 int ringfence_act_limit(const float *observation, float limit, float *action);
 """
 SCORES_TEXT = """/* scores[0]: how unlike the log the pair is, suspicious from RINGFENCE_DETECTOR_THRESHOLD on;
- * scores[1]: the expected discounted cost after it. Returns 0; or 1 if a number is not finite, and then the scores are
- * unchanged. */
+ * scores[1]: the expected discounted cost after it. Returns 0; or 1 if a number is not finite, of the scores too, and then
+ * they are unchanged: treat it as suspicious. */
 int ringfence_scores(const float *observation, const float *action, float *scores);
 """

@@ -23,7 +23,7 @@ static void relu(float *x, int count)
 {
     int i;
     for (i = 0; i < count; i++)
-        x[i] = x[i] > 0.0f ? x[i] : 0.0f;
+        x[i] = x[i] < 0.0f ? 0.0f : x[i]; /* NaN stays NaN */
 }
 """,
     "squash": """
@@ -78,9 +78,12 @@ def array(name: str, values: Any) -> str:
 
 
 def string(text: str) -> str:
-    """A string literal: what is not a plain letter becomes an octal escape, `?` too because of trigraphs."""
+    """A string literal: what is not a plain letter becomes an octal escape, `?` too because of trigraphs. What UTF-8 cannot
+    hold is a question mark."""
     plain = re.compile(rb"[A-Za-z0-9 _.,:;/()\[\]{}<>=+*%#&|^~!@$'-]")
-    return '"' + "".join(chr(b) if plain.match(bytes([b])) else f"\\{b:03o}" for b in text.encode()) + '"'
+    return (
+        '"' + "".join(chr(b) if plain.match(bytes([b])) else f"\\{b:03o}" for b in text.encode(errors="replace")) + '"'
+    )
 
 
 def comment(text: str) -> str:

@@ -25,15 +25,17 @@ def export(
 ) -> list[Path]:
     """Write the policy as "onnx" (one file) or "c" (a header and a source file) and return the paths.
 
-    `out` names the file; C puts the header beside it. Without it the files stand beside the policy's. `limit` is the one
-    that a policy for a range of limits starts with (default: the artifact's)."""
+    `out` names the file, or a directory; C puts the header beside it. Without it the files stand beside the policy's.
+    `limit` is the one that a policy for a range of limits starts with (default: the artifact's)."""
     if to not in FORMATS:
         raise UnknownName(f"there is no export to {to!r}; there are {', '.join(FORMATS)}")
+    own = Path(f"policy.{to}")
     if isinstance(policy, str | Path):
-        out = Path(policy).with_suffix(f".{to}") if out is None else out
+        own = Path(policy).with_suffix(f".{to}")
         policy = Artifact.load(policy)
     artifact = policy.artifact if isinstance(policy, Policy) else policy
-    path = Path(f"policy.{to}" if out is None else out)
+    path = own if out is None else Path(out)
+    path = path / own.name if path.is_dir() else path
     files = FORMATS[to](content_of(artifact, limit), path.stem)
     paths = [path.with_suffix(suffix) for suffix in files]
     for existing in (p for p in paths if p.exists() and not overwrite):

@@ -74,7 +74,7 @@ def in_words(found: Differences, log: Dataset) -> list[str]:
         ends = [f"{float(change[at]):+.3g}{unit} where it is about {short(most.at[at], 3)}" for at in (0, -1)]
         sentences.append(
             f"{action.name}: {action.policy - action.logged:+.3g}{unit} on average, {percent(action.notable)} of the rows "
-            f"by more than {NOTABLE:.0%} of the range. The change goes most with {name}: {' and '.join(ends)}."
+            f"by more than {percent(NOTABLE)} of the range. The change goes most with {name}: {' and '.join(ends)}."
         )
     sentences = sentences[:6]
     if found.foreign is not None and found.foreign_logged is not None:
@@ -140,7 +140,7 @@ def _action_table(found: Differences, log: Dataset, who: str) -> Table:
         "policy, mean",
         "mean change, either way",
         "of its range",
-        f"rows changed by over {NOTABLE:.0%}",
+        f"rows changed by over {percent(NOTABLE)}",
     )
     caption = f"On {found.rows:,} rows, evenly chosen from the whole log{f' ({who})' if who else ''}."
     return Table(headings, rows, "How much each action changes", caption, name="changes")

@@ -1,6 +1,7 @@
 """The numbers of a page about many policies: the cells of a sweep, or several runs. All of a page have the same evidence."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,7 @@ class Candidate:
     cost_interval: Interval | None = None
     over_limit: float | None = None  # share of episodes
     seconds: float | None = None
+    judged: str = ""  # the verdict by episodes set aside
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,11 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Comparison:
+    kind: str  # "sweep" or "comparison"
     title: str
     evidence: str  # how returns and costs are known
     measure: str  # what the numbers are
+    axes: tuple[str, str]  # what figures call cost and return
     candidates: tuple[Candidate, ...]
     groups: tuple[Group, ...]
     choices: tuple[Chosen, ...]
@@ -92,9 +96,13 @@ def sweep_numbers(results: Path) -> Comparison:
         "the cells set no episodes aside; with holdout = 0.2 in the grid's file some of them judge the policies"
     )  # fmt: skip
     return Comparison(
+        kind="sweep",
         title=gathered.name,
         evidence="fresh simulated episodes" if tested else "the critics",
         measure="return; discounted cost" if tested else "discounted sums without end",
+        axes=("discounted cost", "return")
+        if tested
+        else ("discounted cost, without end", "discounted return, without end"),
         candidates=candidates,
         groups=groups_of(candidates),
         choices=choices,
@@ -151,13 +159,17 @@ def runs_numbers(paths: Sequence[Path], log: Any, limit: float | None, why_no_lo
     judged = all(j is not None for run in runs for j in judgements_of(run))
     simulated = all(last_row(run.evaluations, member) for run in runs for member in run.members)
     evidence = "episodes set aside" if judged else "simulation" if simulated else "the critics, at a steady pace"
-    candidates = tuple(c for path, run in zip(paths, runs, strict=True) for c in of_run(str(path), run, evidence))
+    pairs = zip(labels_of(runs), runs, strict=True)
+    candidates = tuple(candidate for label, run in pairs for candidate in of_run(label, run, evidence))
     choices, why = choices_among(paths, runs, log, limit) if log is not None else ([], why_no_log)
     horizons = sorted({run.configuration.horizon for run in runs})
+    over = f"over {' and '.join(map(str, horizons))} steps"
     return Comparison(
+        kind="comparison",
         title=f"{len(runs)} runs",
         evidence=evidence,
-        measure=f"discounted, over {' and '.join(map(str, horizons))} steps",
+        measure=f"discounted, {over}",
+        axes=(f"discounted cost {over}", f"discounted return {over}"),
         candidates=candidates,
         groups=groups_of(candidates),
         choices=tuple(choices),
@@ -165,7 +177,25 @@ def runs_numbers(paths: Sequence[Path], log: Any, limit: float | None, why_no_lo
     )
 
 
-def of_run(path: str, run: Run, evidence: str) -> list[Candidate]:
+def labels_of(runs: Sequence[Run]) -> list[str]:
+    """The method of each run; with the run's name where another run differs from it by more than seeds and limits, so
+    that different settings are never taken for seeds of one."""
+
+    def settings(run: Run) -> str:
+        given = run.configuration
+        own = {name: value for name, value in given.settings.items() if name != "limit"}
+        return json.dumps([given.method, own, given.schedule.steps], sort_keys=True, default=str)
+
+    kinds = Counter(method for method, _ in {(run.configuration.method, settings(run)) for run in runs})
+    return [
+        run.configuration.method
+        if kinds[run.configuration.method] == 1
+        else f"{run.configuration.method} ({run.directory.path.name})"
+        for run in runs
+    ]
+
+
+def of_run(label: str, run: Run, evidence: str) -> list[Candidate]:
     found = []
     for member, judgement, verdict in zip(run.members, judgements_of(run), run.verdicts, strict=True):
         trained, tested = last_row(run.metrics, member, "policy"), last_row(run.evaluations, member)
@@ -189,11 +219,12 @@ def of_run(path: str, run: Run, evidence: str) -> list[Candidate]:
             Candidate(
                 name=run.directory.policy_path(member, run.members).relative_to(run.directory.path.parent).as_posix(),
                 log=run.configuration.log.name,
-                method=run.configuration.method,
+                method=label,
                 limit=member.limit,
                 seed=member.seed,
                 steps=verdict.steps,
                 verdict=verdict.judgement,
+                judged=str((judgement or {}).get("verdict") or ""),
                 **known,
             )
         )

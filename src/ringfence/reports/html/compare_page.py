@@ -48,7 +48,7 @@ def compare_page(found: Comparison) -> Page:
         f"{policies} of {listed(methods)}, on {listed(_logs(found))}, with {counted(len(limits), 'limit')} "
         f"({listed([f'{limit:g}' for limit in limits])}). Numbers are by {found.evidence}: {found.measure}."
     )
-    return Page("sweep", found.title, lead, tuple(sections), _headlines(found))
+    return Page(found.kind, found.title, lead, tuple(sections), _headlines(found))
 
 
 def _headlines(found: Comparison) -> tuple[Headline, ...]:
@@ -59,35 +59,43 @@ def _headlines(found: Comparison) -> tuple[Headline, ...]:
             ),
         )
     return tuple(
-        Headline(f"limit {c.limit:g}: {c.name or 'none can be taken'}", "good" if c.name else "bad", f"{c.reason}.")
+        Headline(
+            f"At a limit of {c.limit:g} take {c.name}" if c.name else f"At a limit of {c.limit:g} none can be taken",
+            "good" if c.name else "bad",
+            f"{c.reason}.",
+        )
         for c in found.choices
     )
 
 
 def _table(found: Comparison) -> Table:
     chosen = {(choice.limit, choice.name) for choice in found.choices}
+    with_log, judged = len(_logs(found)) > 1, any(c.judged for c in found.candidates)
     headings = (
-        *(("log",) if len(_logs(found)) > 1 else ()), "method", "limit", "seed", "steps", "verdict", "return", "interval",
-        "discounted cost", "interval", "cost over limit", "episodes over", "seconds", "chosen", "policy",
+        *(("log",) if with_log else ()), "method", "limit", "seed", "chosen",
+        *(("by episodes set aside",) if judged else ()), "verdict of training", "return", "interval", "discounted cost",
+        "interval", "cost over limit", "episodes over", "steps", "seconds", "policy",
     )  # fmt: skip
-    rows = tuple(_row(c, any(c.name == name for _, name in chosen), len(_logs(found)) > 1) for c in found.candidates)
+    rows = tuple(_row(c, any(c.name == name for _, name in chosen), with_log, judged) for c in found.candidates)
     caption = (
         f"By {found.evidence} ({found.measure}). A click on a heading sorts. Intervals: 95 % of the mean over episodes in "
-        "simulation; the one-sided bounds where episodes were set aside. Verdict: that of training."
+        "simulation; the one-sided bounds where episodes were set aside. Verdict of training: by the critic or by "
+        "simulation."
     )
     return Table(headings, rows, caption=caption, tools=True, name="policies")
 
 
-def _row(c: Candidate, chosen: bool, with_log: bool) -> tuple[Cell, ...]:
+def _row(c: Candidate, chosen: bool, with_log: bool, judged: bool) -> tuple[Cell, ...]:
     over: Cell = Cell("")
     if c.cost is not None and c.limit > 0:
         over = Cell(short(c.cost / c.limit, 3), c.cost / c.limit, "good" if c.cost <= c.limit else "bad")
     return (
         *(row(c.log) if with_log else ()),
-        *(Cell(c.method), number(c.limit), number(c.seed), Cell(f"{c.steps:,}", c.steps)),
+        *(Cell(c.method), number(c.limit), number(c.seed), Cell("chosen", None, "good") if chosen else Cell("")),
+        *((Cell(c.judged, None, TONES.get(c.judged, "")),) if judged else ()),
         *(Cell(c.verdict, None, TONES.get(c.verdict, "")), number(c.returned), _interval(c.return_interval)),
-        *(number(c.cost), _interval(c.cost_interval), over, share(c.over_limit), number(c.seconds)),
-        *(Cell("chosen", None, "good") if chosen else Cell(""), Cell(c.name)),
+        *(number(c.cost), _interval(c.cost_interval), over, share(c.over_limit)),
+        *(Cell(f"{c.steps:,}", c.steps), number(c.seconds), Cell(c.name)),
     )
 
 
@@ -119,7 +127,7 @@ def _frontiers(found: Comparison) -> tuple[Part, ...]:
 
 def _frontier(found: Comparison, log: str) -> Plot:
     """The mean of each method's seeds at each limit with its interval; each seed as a small point."""
-    plot = plots.blank("discounted cost", "return")
+    plot = plots.blank(*found.axes)
     groups, drawn = [g for g in found.groups if g.log == log], []
     for method, hue in _hues(found).items():
         mine = [g for g in groups if g.method == method]
@@ -139,7 +147,10 @@ def _frontier(found: Comparison, log: str) -> Plot:
         plots.limit_line(plot, limit, beside=float(np.mean([g.returned for g in groups])))
     plots.add_legend(plot, "limits", plots.LIMIT_COLOUR, "dashed")
     caption = "Diamonds: means over seeds with their 95 % intervals (of a single seed its own). Small points: seeds."
-    return Plot(plot, log, caption)
+    costs = [x for g in groups for x in (g.cost, g.limit, *(g.cost_interval or ()))]
+    returns = [x for g in groups for x in (g.returned, *(g.return_interval or ()))]
+    left_out = [plots.without_outliers(plot.x_range, costs), plots.without_outliers(plot.y_range, returns)]
+    return Plot(plot, log, caption + (plots.OUTSIDE if any(left_out) else ""))
 
 
 def _whiskers(plot: Any, groups: list[Group], hue: str) -> None:
@@ -157,8 +168,8 @@ def _limits(found: Comparison) -> tuple[Part, ...]:
         if len({g.limit for g in groups}) < 2:
             continue
         for attribute, interval, label in (
-            ("cost", "cost_interval", "discounted cost"),
-            ("returned", "return_interval", "return"),
+            ("cost", "cost_interval", found.axes[0]),
+            ("returned", "return_interval", found.axes[1]),
         ):
             plot = plots.blank("limit", label)
             for method, hue in _hues(found).items():

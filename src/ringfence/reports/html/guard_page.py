@@ -30,6 +30,7 @@ from ringfence.reports.html.parts import (
 QUIET = 0.99  # share of trusted steps from which a day counts as nominal
 MOST_COLUMNS = 24
 MOST_HAND_OVERS = 200
+MOST_SHOWN = 3.0  # times its threshold: one score far above would make the others a line at the bottom
 RULES = {
     "missing": "a value is missing, or not a number",
     "range": "a column lies outside the log's range",
@@ -140,6 +141,11 @@ def _timeline(found: GuardNumbers) -> Plots:
     plots.add_legend(plot, "threshold", plots.LIMIT_COLOUR, "dashed")
     plots.add_legend(plot, "the fallback acted", plots.LOG_COLOUR, "area")
     caption = "Above the dashed line a rule is broken. Rules without a score (range, stuck, missing) are in the tables."
+    scores = np.concatenate([[0.0], *found.scores.values()])
+    least, most = float(np.nanmin(scores)), float(np.nanmax(scores))
+    if most > MOST_SHOWN:
+        plot.y_range.start, plot.y_range.end = max(least, -MOST_SHOWN) - 0.1, MOST_SHOWN
+        caption += f" The figure ends at {MOST_SHOWN:g} times a threshold; the greatest score is {most:.3g} times it."
     return Plots((Plot(plot, "Scores of the rules", caption),))
 
 

@@ -13,6 +13,7 @@ from ringfence.training import Run
 
 LINES = ("solid", "dashed", "dotted", "dashed")
 IDENTITY = ("stage", "step", "overall_step", "seed", "limit")
+SHARES = {"indicator"}  # from 0 to 1; a share of foreign actions is small, and its course matters
 # Title, what it tells, and the metrics with their names.
 SIGNS: tuple[tuple[str, str, dict[str, str]], ...] = (
     (
@@ -108,8 +109,12 @@ def _critic_plots(run: Run) -> list[Plot]:
 
 
 def _curves(run: Run, plot: Any, stream: str, keys: dict[str, str], spread: str | None = None) -> int:
-    """A line for each member and metric of the policy's stage; how many there are."""
+    """A line for each member and metric of the policy's stage; how many there are. Training begins at step 0, and so does
+    the axis: a short run with a single line of metrics would else be drawn from step 799 to 801."""
     drawn = 0
+    plot.x_range.start = 0
+    if SHARES & set(keys):
+        plot.y_range.start, plot.y_range.end = -0.02, 1.02
     for index, member in enumerate(run.members):
         rows = [row for row in run.rows_of(member, stream) if row["stage"] == "policy"]
         for line, (key, label) in zip(LINES, keys.items(), strict=False):

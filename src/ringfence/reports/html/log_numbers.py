@@ -45,7 +45,7 @@ class Map:
 
     points: np.ndarray  # (rows, 2)
     codes: np.ndarray  # the source of each
-    axes: tuple[str, str]  # what each direction is mostly made of
+    axes: tuple[str, str]  # in words: which columns grow or fall most in each direction
     explained: float  # share of the variance
 
 
@@ -139,10 +139,10 @@ def map_of(log: Dataset, codes: np.ndarray, rows: np.ndarray) -> Map:
 
 
 def _made_of(direction: Any, names: tuple[str, ...]) -> str:
-    """The two columns that a direction is mostly made of."""
+    """The two columns that a direction is mostly made of, in words."""
     order = np.argsort(-np.abs(direction), kind="stable")[:2]
-    words = [f"{'+' if direction[i] >= 0 else '−'} {names[i]}" for i in order if abs(direction[i]) > 0.1]
-    return "mostly " + " ".join(words) if words else "nothing"
+    words = [f"{'more' if direction[i] >= 0 else 'less'} {names[i]}" for i in order if abs(direction[i]) > 0.1]
+    return "mostly " + " and ".join(words) if words else "nothing"
 
 
 def mixing(states: np.ndarray, codes: np.ndarray) -> float:

@@ -185,12 +185,14 @@ def _coverage(found: LogNumbers) -> tuple[Words | Plots | Table, ...]:
             "random. Near 0 % each kept to states of its own, and little is known of what one would have done where "
             "the other was."
         )
-    plot = plots.blank(*found.map.axes, height=320)
+    plot = plots.blank("first direction", "second direction", height=320)
     for code, name in enumerate(found.source_names):
         mine = found.map.points[found.map.codes == code]
         plots.dots(plot, name, mine[:, 0], mine[:, 1], hue=plots.colour(code), size=4, alpha=0.4)
+    right, up = found.map.axes
     caption = (
-        f"A sample of states, in the plane that shows most of their variation ({percent(found.map.explained)} of it)."
+        f"A sample of states, in the plane that shows most of their variation ({percent(found.map.explained)} of it), in "
+        f"standard deviations. To the right: {right}. Upwards: {up}."
     )
     rows = tuple((*row(a.name, a.low, a.high), share(a.used), share(a.at_bounds)) for a in found.actions)
     headings = ("action", "least allowed", "greatest allowed", "range used (5 % to 95 %)", "rows at a bound")
@@ -203,7 +205,8 @@ def _coverage(found: LogNumbers) -> tuple[Words | Plots | Table, ...]:
 
 def _facts(summary: Summary) -> Facts:
     stated = {name: str(value) for name, value in summary.metadata.items() if isinstance(value, str | int | float)}
-    return Facts((("fingerprint", summary.fingerprint), ("discount", f"{summary.discount:g}"), *stated.items()))
+    pairs = [("fingerprint", summary.fingerprint), ("discount of this page", f"{summary.discount:g}")]
+    return Facts((*pairs, *((f"in the file: {name}", value) for name, value in stated.items())))
 
 
 def _unit(column: Column) -> str:

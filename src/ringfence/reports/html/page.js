@@ -50,6 +50,14 @@
     });
   }
 
+  // On paper nothing can be unfolded.
+  let opened = [];
+  window.addEventListener("beforeprint", () => {
+    opened = [...document.querySelectorAll("details:not([open])")];
+    opened.forEach((details) => { details.open = true; });
+  });
+  window.addEventListener("afterprint", () => opened.forEach((details) => { details.open = false; }));
+
   // Figures.
   const models = (name) => Bokeh.documents.flatMap((doc) => [...doc._all_models.values()].filter((m) => m.name === name));
   const paint = (dark) => {

@@ -132,7 +132,7 @@ class Headline:
 
 @dataclass(frozen=True)
 class Page:
-    kind: str  # "log", "run", "sweep" or "guard"
+    kind: str  # "log", "run", "sweep", "comparison" or "guard"
     title: str
     lead: str
     sections: tuple[Section, ...]

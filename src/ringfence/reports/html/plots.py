@@ -13,6 +13,8 @@ COLOURS = ("#1b86c7", "#e0651f", "#13a37c", "#cc79a7", "#d99a00", "#6cb6e8", "#8
 LIMIT_COLOUR, POLICY_COLOUR, LOG_COLOUR = "#d6402b", "#1b86c7", "#8a93a0"
 HEIGHT, SMALL_HEIGHT = 360, 200
 TOOLS = "pan,wheel_zoom,box_zoom,reset"
+OUTLIER = 30.0
+OUTSIDE = " Values far from all others lie outside the figure; the table has them."
 
 
 def colour(index: int) -> str:
@@ -129,6 +131,19 @@ def limit_line(plot: Any, limit: float, dimension: str = "height", *, beside: fl
     x, y = (limit, beside) if dimension == "height" else (beside, limit)
     plot.scatter([x], [y], alpha=0.0)
     return line
+
+
+def without_outliers(axis_range: Any, values: Sequence[float | None]) -> bool:
+    """Fit an axis to most of the values that it must show, and tell whether some are left out: those of more than
+    OUTLIER times the median size. One estimate that diverged would make everything else one point."""
+    known = np.array([value for value in values if value is not None and np.isfinite(value)], float)
+    usual = OUTLIER * float(np.median(np.abs(known))) if len(known) else 0.0
+    kept = known[np.abs(known) <= usual]
+    if len(kept) == len(known) or usual == 0.0:
+        return False
+    room = 0.06 * float(np.ptp(kept)) or 1.0
+    axis_range.start, axis_range.end = float(kept.min()) - room, float(kept.max()) + room
+    return True
 
 
 def diagonal(plot: Any, label: str, low: float, high: float) -> None:

@@ -36,6 +36,10 @@ TONES: dict[str | None, Tone] = {
     "inside": "good", "outside": "bad", "unsure": "unsure", "no estimate": "unsure", "cannot tell": "unsure",
 }  # fmt: skip
 MOST_HEADLINES = 3
+DISAGREE = (
+    "the critic above says otherwise: it counts without end, and it trained the policy. This judgement is over the log's "
+    "horizon, by episodes that training did not see. Until you know why they differ, plan for the worse of the two"
+)
 
 
 def run_page(run: Run, log: Dataset | None, why_no_log: str = "", limit: float | None = None) -> Page:
@@ -105,7 +109,9 @@ def _headlines(found: RunNumbers) -> tuple[Headline, ...]:
                 f"at {judgement['confidence']:.0%})."
             )
             word = f"{who}judged by episodes set aside: {judgement['verdict'] or 'no limit'}"
-            lines.append(Headline(word, TONES.get(judgement["verdict"], ""), text, judgement["advice"]))
+            differ = {verdict.judgement, judgement["verdict"]} == {"inside", "outside"}
+            advice = "; ".join(filter(None, (judgement["advice"], DISAGREE if differ else "")))
+            lines.append(Headline(word, TONES.get(judgement["verdict"], ""), text, advice))
     return tuple(lines)
 
 
@@ -133,11 +139,14 @@ def _comparison(found: RunNumbers) -> tuple[Part, ...]:
         headings,
         tuple(_expectation_row(e) for e in (*logged, *found.expectations)),
         caption=f"Discounted (at {found.run.configuration.discount:g}) over {horizon} steps, the log's longest episode. The "
-        f"critics' sums have no end; shown is what falls into {horizon} steps at a steady pace.",
+        f"critics' sums have no end; shown is what falls into {horizon} steps at a steady pace. The verdict of training "
+        "compares the whole sum with the limit.",
         name="expectations",
     )
+    plot, left_out = _comparison_plot(found)
     caption = "Points: logged episodes. Diamonds: their means. Stars: the policy, with the bounds of its estimate."
-    return Plots((Plot(_comparison_plot(found), "Return against cost, on one horizon", caption),)), table
+    caption += plots.OUTSIDE if left_out else ""
+    return Plots((Plot(plot, "Return against cost, on one horizon", caption),)), table
 
 
 def _expectation_row(e: Expectation) -> tuple[Cell, ...]:
@@ -148,7 +157,8 @@ def _expectation_row(e: Expectation) -> tuple[Cell, ...]:
     )  # fmt: skip
 
 
-def _comparison_plot(found: RunNumbers) -> object:
+def _comparison_plot(found: RunNumbers) -> tuple[object, bool]:
+    """The figure, and whether something lies too far outside to be in it."""
     horizon = found.run.configuration.horizon
     plot = plots.blank(f"discounted cost over {horizon} steps", f"discounted return over {horizon} steps")
     everything = (*(found.logged.means if found.logged is not None else ()), *found.expectations)
@@ -179,7 +189,12 @@ def _comparison_plot(found: RunNumbers) -> object:
     for limit in sorted({member.limit for member in found.run.members}):
         plots.limit_line(plot, limit, beside=height)
     plots.add_legend(plot, "limit", plots.LIMIT_COLOUR, "dashed")
-    return plot
+    costs = [x for e in everything for x in (e.cost, e.least_cost, e.most_cost)] + [m.limit for m in found.run.members]
+    returns = [x for e in everything for x in (e.returned, e.least_return, e.most_return)]
+    if found.logged is not None:
+        costs, returns = costs + found.logged.costs.tolist(), returns + found.logged.returns.tolist()
+    left_out = [plots.without_outliers(plot.x_range, costs), plots.without_outliers(plot.y_range, returns)]
+    return plot, any(left_out)
 
 
 def _making(run: Run) -> tuple[Part, ...]:
