@@ -287,7 +287,7 @@ def test_the_printed_actor_loss_is_minus_the_mean_of_indicator_times_the_smaller
     qr = np.minimum(*(reference.q_each(c, batch.observations, actions) for c in state.critics.reward))
     qc = reference.q_each(state.critics.cost, batch.observations, actions)
     limit = float(np.median(qc))
-    loss, metrics = printed.actor_loss(state.actor, state.critics, batch, jnp.asarray(limit), KEY)
+    loss, metrics = printed.actor_loss(state.actor, state.critics, batch, at(state, limit), KEY)
     assert loss == pytest.approx(-np.mean(np.where(qc <= limit, qr, 0.0)), rel=1e-3)
     assert metrics["indicator"] == pytest.approx(np.mean(qc <= limit))
 
@@ -306,19 +306,43 @@ def test_our_actor_loss_normalises_qr_and_adds_hinge_and_anchor(batch, departed)
     assert 0.3 < np.mean(logged_cost <= limit) < 1.0
     anchor = np.average(np.mean((actions - logged) ** 2, -1), weights=weights)
     expected = -np.mean(qr / np.mean(np.abs(qr)) - 2.0 * np.maximum(qc - limit, 0) / limit) + 0.7 * anchor
-    loss, _ = method.actor_loss(state.actor, state.critics, batch, jnp.asarray(limit), KEY)
+    loss, _ = method.actor_loss(state.actor, state.critics, batch, at(state, limit), KEY)
     assert loss == pytest.approx(expected, rel=1e-3)
 
 
+def at(state, limit):
+    return replace(state, limit=jnp.asarray(limit))
+
+
+def test_the_anchor_grows_with_the_share_of_logged_episodes_that_terminated_unless_ends_belong_to_the_task(
+    batch, departed
+):
+    """Loss with the anchor less loss without it is its weight times the distance: 0.7 (1 + 20 x 0.25) = 4.2 here."""
+
+    def anchor_part(terminated, **settings):
+        loss = {}
+        for anchor in (0.0, 0.7):
+            method = replace(departed, anchor=anchor, termination_anchor=20.0, **settings)
+            state = method.init(KEY, jnp.asarray(30.0), Spec(OBS, ACT, terminated=terminated))
+            loss[anchor] = float(method.actor_loss(state.actor, state.critics, batch, state, KEY)[0])
+        return loss[0.7] - loss[0.0]
+
+    without = anchor_part(0.0)
+    assert without > 0.01
+    assert anchor_part(0.25) == pytest.approx(4.2 / 0.7 * without, rel=1e-3)
+    assert anchor_part(0.25, episode_end="failure") == pytest.approx(anchor_part(0.25), rel=1e-6)
+    assert anchor_part(0.25, episode_end="ends") == pytest.approx(without, rel=1e-6)
+
+
 def actor_gradient(method, state, batch, limit):
-    return jax.grad(method.actor_loss, has_aux=True)(state.actor, state.critics, batch, jnp.asarray(limit), KEY)[0]
+    return jax.grad(method.actor_loss, has_aux=True)(state.actor, state.critics, batch, at(state, limit), KEY)[0]
 
 
 def test_no_gradient_flows_through_the_size_that_qr_is_divided_by(batch, departed):
     """If it did, Qr over its own mean would be 1 wherever Qr > 0, and the reward would have no say."""
     method = replace(departed, anchor=1e-9, recovery_weight=0.0)
     state = method.init(KEY, jnp.asarray(1e6), Spec(OBS, ACT, mean_reward=1.0, mean_reward_size=1.0))
-    gradient, metrics = jax.grad(method.actor_loss, has_aux=True)(state.actor, state.critics, batch, state.limit, KEY)
+    gradient, metrics = jax.grad(method.actor_loss, has_aux=True)(state.actor, state.critics, batch, state, KEY)
     assert metrics["qr_policy"] > 10.0
     assert largest(gradient) > 1e-4
 
@@ -420,7 +444,7 @@ def test_one_update_moves_each_network_and_only_by_its_own_loss(batch, printed):
     }
     after, _ = printed.update(state, batch, KEY)
     expected["actor"] = jax.grad(printed.actor_loss, has_aux=True)(
-        state.actor, after.critics, batch, state.limit, keys[3]
+        state.actor, after.critics, batch, state, keys[3]
     )[0]
     moved = {
         "cost": (state.critics.cost, after.critics.cost),
@@ -542,7 +566,7 @@ def test_the_anchor_pulls_by_the_weights_that_the_cost_critic_gives(batch, depar
     moved = batch._replace(actions=jnp.where((logged_cost > limit)[:, None], -batch.actions, batch.actions))
     fixed_cost = state.critics._replace(cost=lambda s, a: jnp.asarray(logged_cost))
     here, there, with_all = (
-        jax.grad(each.actor_loss, has_aux=True)(state.actor, fixed_cost, rows, jnp.asarray(limit), KEY)[0]
+        jax.grad(each.actor_loss, has_aux=True)(state.actor, fixed_cost, rows, at(state, limit), KEY)[0]
         for each, rows in ((method, batch), (method, moved), (replace(method, unsafe_anchor=0.5), moved))
     )
     for a, b in zip(*map(jax.tree.leaves, (here, there)), strict=True):

@@ -2,9 +2,10 @@
 
 import jax
 import numpy as np
+import pytest
 
 from ringfence.algorithms.batches import Transitions
-from ringfence.training.device import diagnostic_sample, to_device
+from ringfence.training.device import diagnostic_sample, spec_of, to_device
 from tests.logs import narrow_log
 
 LOG = narrow_log(rows=300, episode_length=50)
@@ -28,3 +29,10 @@ def test_starts_are_drawn_apart_from_the_transitions():
 
 def test_the_diagnostic_sample_has_every_start_of_a_small_log():
     np.testing.assert_allclose(diagnostic_sample(LOG, DATA, 0.99).starts, STARTS, atol=1e-5)
+
+
+def test_a_method_is_told_which_share_of_the_episodes_terminated():
+    log = narrow_log(rows=500, episode_length=50)
+    last = np.arange(49, 500, 50)
+    assert 0 < log.terminations[last].sum() < 10
+    assert spec_of(log).terminated == pytest.approx(log.terminations[last].sum() / 10)

@@ -254,9 +254,7 @@ class PaperCPQ:
         alpha = self.next_alpha(state.alpha, ood_values, ood, ood_limit) if self.alpha is None else state.alpha
 
         # Line 14: the actor
-        gradient, actor_metrics = jax.grad(self.actor_loss, has_aux=True)(
-            state.actor, critics, batch, state.limit, actor_key
-        )
+        gradient, actor_metrics = jax.grad(self.actor_loss, has_aux=True)(state.actor, critics, batch, state, actor_key)
         actor, actor_optimiser = self._actor_adam.step(gradient, state.actor_optimiser, state.actor)
 
         state = replace(
@@ -308,9 +306,9 @@ class PaperCPQ:
         return safe_value(qr, qc, limit)
 
     def actor_loss(
-        self, actor: TanhGaussianActor, critics: Critics, batch: Batch, limit: Scalar, key: PRNGKeyArray
+        self, actor: TanhGaussianActor, critics: Critics, batch: Batch, state: State, key: PRNGKeyArray
     ) -> tuple[Scalar, Metrics]:
-        loss, _, metrics = self.objective_loss(actor, critics, batch, limit, key)
+        loss, _, metrics = self.objective_loss(actor, critics, batch, state.limit, key)
         return loss, metrics
 
     def objective_loss(

@@ -35,6 +35,7 @@ class AveragedState(State):
 
     step: Int[Array, ""]
     averaged_actor: TanhGaussianActor
+    anchor: Scalar  # weight of `anchor_loss` on this log
 
 
 def one_ood_action(actions: Float[Array, "n batch act"], kept: Bool[Array, "n batch"], key: PRNGKeyArray) -> OODActions:
@@ -107,6 +108,13 @@ def anchor_loss(actions: Actions, logged: Actions, weights: PerState) -> Scalar:
     return jnp.mean(weights[:, None] * (actions - logged) ** 2)
 
 
+def anchor_on(anchor: float, terminated: float, growth: float) -> float:
+    """The anchor's weight on a log of which the share `terminated` of the episodes terminated. Those episodes show that the
+    log's own noise was enough to fail. A displacement of the same size that does not change sign from step to step leaves
+    the states of the log sooner than noise does, and no critic of single actions sees that."""
+    return anchor * (1.0 + growth * terminated)
+
+
 def averaging_rate(step: Int[Array, ""]) -> Scalar:
     """The share of the newest actor in the average of actors. The weight of an actor in it grows linearly with its step: the
     random start is forgotten, and three quarters of the average are the last half of the steps so far."""
@@ -126,7 +134,8 @@ class CPQ(PaperCPQ):
     tau: float = 0.02  # critics reach their scale four times as soon as with the paper preset's
     cvae_steps: int = 5_000  # nearly as good a detector as after 20,000, in a quarter of the time
 
-    anchor: float = 1.0  # weight of `anchor_loss`
+    anchor: float = 1.0  # weight of `anchor_loss` where no logged episode terminated
+    termination_anchor: float = 20.0  # what it grows by with the share of episodes that terminated, see `anchor_on`
     unsafe_anchor: float = 0.1  # of an unsafe logged action, where that of a safe one is 1, see `safe_weights`
     target_noise: float = 0.1  # on the next actions that the critics back up, in units of half the range of an action
     recovery_weight: float = 3.0  # of the excess of Qc over the limit, see `penalised_value`
@@ -137,7 +146,7 @@ class CPQ(PaperCPQ):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive(self, "anchor", "unsafe_anchor", "recovery_weight", "target_noise", zero=True)
+        positive(self, "anchor", "termination_anchor", "unsafe_anchor", "recovery_weight", "target_noise", zero=True)
         one_of(self, "episode_end", get_args(EpisodeEnd))
         if self.limits is not None:
             check_limits(self.limits, self.limit)
@@ -149,7 +158,10 @@ class CPQ(PaperCPQ):
 
     def init(self, key: PRNGKeyArray, limit: Scalar, spec: Spec) -> AveragedState:
         printed = super().init(key, limit, spec)
-        return AveragedState(**vars(printed), step=jnp.zeros((), jnp.int32), averaged_actor=printed.actor)
+        failed = 0.0 if self.episode_end == "ends" else spec.terminated  # an end that belongs to the task is no failure
+        anchor = jnp.asarray(anchor_on(self.anchor, failed, self.termination_anchor), jnp.float32)
+        start = jnp.zeros((), jnp.int32)
+        return AveragedState(**vars(printed), step=start, averaged_actor=printed.actor, anchor=anchor)
 
     def update(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
         """Algorithm 1 with the lines below, then the average of the actor."""
@@ -204,13 +216,14 @@ class CPQ(PaperCPQ):
         return penalised_value(qr, qc, limit, self.recovery_weight)
 
     def actor_loss(
-        self, actor: TanhGaussianActor, critics: Critics, batch: Batch, limit: Scalar, key: PRNGKeyArray
+        self, actor: TanhGaussianActor, critics: Critics, batch: Batch, state: State, key: PRNGKeyArray
     ) -> tuple[Scalar, Metrics]:
         """Line 14, with the anchor."""
-        loss, actions, metrics = self.objective_loss(actor, critics, batch, limit, key)
+        assert isinstance(state, AveragedState)
+        loss, actions, metrics = self.objective_loss(actor, critics, batch, state.limit, key)
         logged_cost = critics.cost(batch.observations, batch.actions)
-        weights = safe_weights(logged_cost, limit, self.unsafe_anchor)
-        loss += self.anchor * anchor_loss(actions[0], batch.actions, weights)
+        weights = safe_weights(logged_cost, state.limit, self.unsafe_anchor)
+        loss += state.anchor * anchor_loss(actions[0], batch.actions, weights)
         return loss, {**metrics, "actor_loss": loss}
 
     def policy_actor(self, state: State) -> TanhGaussianActor:

@@ -29,6 +29,7 @@ class Spec:
     mean_reward_size: float = 0.0  # of |r|
     mean_cost: float = 0.0
     horizon: int = 0  # steps of the longest episode
+    terminated: float = 0.0  # share of the episodes that terminated
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ def spec_of(dataset: Dataset) -> Spec:
         mean_reward_size=float(np.abs(dataset.rewards).mean(dtype=np.float64)),
         mean_cost=float(dataset.costs.mean(dtype=np.float64)),
         horizon=dataset.horizon,
+        terminated=float(dataset.terminations[dataset.episode_ends - 1].mean()),
     )
 
 
