@@ -443,9 +443,7 @@ def test_one_update_moves_each_network_and_only_by_its_own_loss(batch, printed):
         "reward": jax.grad(lambda c: reward_critic_loss(c, batch, reward_target)[0])(state.critics.reward),
     }
     after, _ = printed.update(state, batch, KEY)
-    expected["actor"] = jax.grad(printed.actor_loss, has_aux=True)(
-        state.actor, after.critics, batch, state, keys[3]
-    )[0]
+    expected["actor"] = jax.grad(printed.actor_loss, has_aux=True)(state.actor, after.critics, batch, state, keys[3])[0]
     moved = {
         "cost": (state.critics.cost, after.critics.cost),
         "reward": (state.critics.reward, after.critics.reward),
