@@ -1,6 +1,7 @@
 """Training a behaviour policy can be killed, resumed and repeated."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -99,4 +100,12 @@ def test_unknown_methods_and_settings_are_refused(tmp_path):
         train_behaviour(TASK, "sac", out=tmp_path / "x")
     with pytest.raises(InvalidSetting, match="no such setting"):
         train_behaviour(TASK, "ppo", out=tmp_path / "x", temperature=1.0)
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("setting", [{"limit": math.nan}, {"limit": math.inf}, {"limit": -1.0}, {"std": math.nan}])
+def test_limits_and_deviations_that_are_no_positive_numbers_are_refused_before_any_work(tmp_path, setting):
+    [(name, value)] = setting.items()
+    with pytest.raises(InvalidSetting, match=f"{name} must be a finite number above 0, not {value}"):
+        train_behaviour(TASK, "cpo", out=tmp_path / "x", **setting)
     assert not (tmp_path / "x").exists()

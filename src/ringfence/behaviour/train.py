@@ -1,6 +1,7 @@
 """Training a behaviour policy: `train_behaviour`, safe to kill at any moment."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -78,6 +79,9 @@ def configure(task: tasks.Task, method: Method, *, limit: float | None, std: flo
         raise InvalidSetting(f"method must be 'ppo' or 'cpo', not {method!r}")
     default: Config = SETTINGS.get((task.name, method), ppo.PPO() if method == "ppo" else cpo.CPO())
     changes = {"cost_discount": task.discount} | changes
+    for name, given in (("std", std), ("limit", limit)):
+        if given is not None and not (math.isfinite(given) and given > 0):
+            raise InvalidSetting(f"{name} must be a finite number above 0, not {given}")
     if std is not None:
         changes["std"] = std
     if method == "cpo" and (limit is not None or task.limit is not None):

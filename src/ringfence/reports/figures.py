@@ -60,7 +60,7 @@ def curves_figure(gathered: Gathered, path: Path) -> list[Path]:
                 if measure == "discounted_cost":
                     for limit in gathered.limits(log):
                         axes.axhline(limit, color="black", linestyle="--", linewidth=1)
-                        note(axes, limit, f"limit {limit:g}")
+                        note(axes, limit, f"limit {limit:g}", at=0.5)  # behaviours often lie at the limit
                 label_ends(axes, ends)
                 axes.set_ylabel(label if column == 0 else "")
             panels[0, column].set_title(log)
@@ -125,8 +125,9 @@ def ends_of_frontier(gathered: Gathered, log: str, axes: Any, measure: str) -> N
                           textcoords="offset points")  # fmt: skip
 
 
-def note(axes: Any, height: float, text: str) -> None:
-    axes.annotate(text, (0, height), (2, 2), xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=6.5,
+def note(axes: Any, height: float, text: str, at: float = 0.0) -> None:
+    """A word on a horizontal line, from the share `at` of its length on."""
+    axes.annotate(text, (at, height), (2, 2), xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=6.5,
                   color="0.3")  # fmt: skip
 
 

@@ -72,7 +72,7 @@ def choose(
                 candidate.name,
                 again,
                 f"{candidate.name}: {again.return_note}; cost at most {again.cost.upper:.4g} on "
-                f"episodes that did not choose it (at {raised:.1%}, for {len(inside)} candidates)",
+                f"episodes that did not choose it (at {raised:.1%}, candidates inside: {len(inside)})",
             )
     return Choice(
         tuple(judged),
