@@ -529,6 +529,32 @@ def test_one_observation_has_the_bits_that_it_has_in_a_batch(kind, hidden):
     np.testing.assert_array_equal(np.stack([policy(row) for row in observations]), policy(observations))
 
 
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_a_guard_sends_the_bits_of_the_policy(kind):
+    policy = Policy(random_artifact(kind, SCORES, hidden=(64, 64)))
+    guard = Guard(
+        policy,
+        (policy.artifact.action_low + policy.artifact.action_high) / 2,
+        rules={"detector": None, "cost_to_go": None},
+    )
+    for row in random_observations(20):
+        np.testing.assert_array_equal(guard(row), policy(row))
+        assert guard.last.trusted
+
+
+@pytest.mark.parametrize("rules", [None, {"range": None}, {"stuck": None}])
+def test_few_columns_are_judged_like_many(rules, monkeypatch):
+    """Few columns are compared as Python's numbers, many by NumPy."""
+    few = guard_of(rules=rules)
+    monkeypatch.setattr("ringfence.deploy.guard_watch.FEW", 0)
+    many = guard_of(rules=rules)
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        row = rng.choice([-0.0, 0.0, 0.3, 10.0, 10.5, 12.0, np.nan], 2, p=[0.1, 0.3, 0.3, 0.1, 0.1, 0.05, 0.05])
+        one, other = few.decide(row), many.decide(row)
+        assert (one.action, one.reasons, one.trusted) == (other.action, other.reasons, other.trusted)
+
+
 def limited(*inputs, **options):
     return Network("cost", (*inputs, "limit"), "value", scale=3.0, **options)
 

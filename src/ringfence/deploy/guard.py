@@ -10,7 +10,7 @@ import numpy as np
 from ringfence.deploy.artifact import Artifact
 from ringfence.deploy.guard_log import GuardLog
 from ringfence.deploy.guard_rules import IMMEDIATE, Reason, Rules, Thresholds, described
-from ringfence.deploy.guard_watch import Watch
+from ringfence.deploy.guard_watch import Watch, are_inside
 from ringfence.deploy.policy import Policy
 from ringfence.errors import InvalidSetting
 
@@ -79,10 +79,9 @@ class Guard:
         self._rate = None if self.rules.rate is None else np.asarray(self.rules.rate, np.float32)
         if self._rate is not None and self._rate.shape not in ((), (1,), (self.artifact.action_dim,)):
             raise InvalidSetting(f"rate must be one number or {self.artifact.action_dim}, not {self.rules.rate!r}")
-        bounds = self.artifact.action_low.tolist(), self.artifact.action_high.tolist()
-        self._bounds = list(zip(*bounds, strict=True))
         self._middle = ((self.artifact.action_low + self.artifact.action_high) / 2).astype(np.float32)
         self._watch = Watch(self.policy, self.thresholds, self.limit, self.rules.release_at)
+        self._bounds = self._watch.bounds
         self._log = None if log is None else GuardLog(Path(log), self, record == "steps")
         self.last: Decision | None = None
         self.episode, self.steps = 0, 0
@@ -160,7 +159,7 @@ class Guard:
     def _choose(self, seen: np.ndarray, proposed: np.ndarray | None, reasons: tuple[Reason, ...]) -> Decision:
         if self.handed_over or proposed is None:
             return self._fall_back(seen, reasons, self._watch.scores)
-        action, corrected = self._inside(proposed)
+        action, corrected = self._inside(proposed, self._watch.inside)
         return Decision(action, True, "policy", reasons, corrected, self._watch.scores)
 
     def _fall_back(self, seen: np.ndarray, reasons: tuple[Reason, ...], scores: Mapping[str, float | None]) -> Decision:
@@ -173,16 +172,15 @@ class Guard:
             reasons = (*reasons, Reason("fallback", detail=described(error)))
             good = self._good if self.last_resort == "last" else None
             given, source = (self._middle.copy(), "middle") if good is None else (good.copy(), "last")
-        action, corrected = self._inside(given)
+        action, corrected = self._inside(given, are_inside(given.tolist(), self._bounds))
         return Decision(action, False, source, reasons, corrected, scores)
 
-    def _inside(self, action: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
-        """The action inside the actuator's bounds and, if there is one, its rate limit."""
+    def _inside(self, action: np.ndarray, is_inside: bool) -> tuple[np.ndarray, tuple[str, ...]]:
+        """The action inside the actuator's bounds, where it may be already, and, if there is one, its rate limit."""
         inside = action
         corrected: tuple[str, ...] = ()
-        for number, (low, high) in zip(action.tolist(), self._bounds, strict=True):
-            if not low <= number <= high:
-                inside, corrected = np.clip(action, self.artifact.action_low, self.artifact.action_high), ("bounds",)
+        if not is_inside:
+            inside, corrected = np.clip(action, self.artifact.action_low, self.artifact.action_high), ("bounds",)
         if self._rate is not None and self._sent is not None:
             slow = np.clip(inside, self._sent - self._rate, self._sent + self._rate)
             if (slow != inside).any():

@@ -5,6 +5,7 @@ looked up once. Nothing is kept between calls, so threads may share it.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,9 +16,23 @@ Vector = np.ndarray
 ZERO = np.zeros((), np.float32)
 
 
-def single_actor(artifact: Artifact) -> Callable[[Vector, float | None], Vector] | None:
-    """A function from one observation (obs,), float32 and finite, and a limit, where the policy takes one, to the
-    deterministic action (act,) in the user's units; None for a kind that needs more than one network."""
+class SingleActor(NamedTuple):
+    """A policy of one network in the three steps of its call."""
+
+    normalised: Callable[
+        [Vector], Vector
+    ]  # an observation (obs,), float32 and finite, as the network saw it in training
+    scaled: Callable[
+        [Vector, float | None, Vector | None], Vector
+    ]  # of that and the limit, if any, the action in [-1, 1]
+    in_units: Callable[[Vector], Vector]  # that action in the user's units, a new array
+
+    def __call__(self, observation: Vector, limit: float | None = None) -> Vector:
+        return self.in_units(self.scaled(self.normalised(observation), limit, None))
+
+
+def single_actor(artifact: Artifact) -> SingleActor | None:
+    """The deterministic policy of an artifact; None for a kind that needs more than one network."""
     last = int(artifact.tensors["chosen"][0]) if artifact.kind == "mixture" else None
     names = {"tanh-gaussian": "actor", "clipped-gaussian": "actor", "mixture": f"component.{last}"}
     if artifact.kind not in names:
@@ -32,22 +47,29 @@ def single_actor(artifact: Artifact) -> Callable[[Vector, float | None], Vector]
     )
     centre, half_range = (high + low) / 2, (high - low) / 2
     count, clipped, takes_limit = artifact.action_dim, artifact.kind == "clipped-gaussian", artifact.takes_limit
+    # Rounding keeps order: if -1 and 1 come to lie inside the bounds, all between them does.
+    rounds_inside = bool((centre - half_range >= low).all() and (centre + half_range <= high).all())
 
-    def act(observation: Vector, limit: float | None = None) -> Vector:
-        x = observation - mean
+    def normalised(observation: Vector) -> Vector:
+        x: Vector = observation - mean
         x /= std
+        return x
+
+    def scaled(x: Vector, limit: float | None, out: Vector | None) -> Vector:
         if takes_limit or limit is not None:
             parts = {"observation": x, "limit": np.full(1, artifact.scaled_limit(limit), np.float32)}
             x = np.concatenate([parts[name] for name in network.inputs])
-        action = np.tanh(forward(x)[:count])
+        action: Vector = np.tanh(forward(x)[:count], out)
         if clipped:
-            action = np.minimum(np.maximum(action, -1.0), 1.0)
-        action *= half_range
-        action += centre
-        scaled: Vector = np.minimum(np.maximum(action, low, out=action), high, out=action)
-        return scaled
+            np.clip(action, -1.0, 1.0, out=action)
+        return action
 
-    return act
+    def in_units(action: Vector) -> Vector:
+        action = action * half_range
+        action += centre
+        return action if rounds_inside else np.minimum(np.maximum(action, low, out=action), high, out=action)
+
+    return SingleActor(normalised, scaled, in_units)
 
 
 def single_forward(artifact: Artifact, network: Network) -> Callable[[Vector], Vector]:
