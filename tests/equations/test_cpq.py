@@ -606,7 +606,8 @@ def test_with_every_replaced_line_given_back_ours_is_the_paper(batch, printed):
     replaced = {name for name, value in vars(CPQ).items() if callable(value) and callable(vars(PaperCPQ).get(name))}
     lines = {name for name in replaced if not name.startswith("__")} - {"init", "update"}
     assert lines >= {"fresh_critics", "choose_ood", "next_alpha", "reward_target", "actor_objective", "actor_loss"}
-    given_back = type("GivenBack", (CPQ,), {name: vars(PaperCPQ)[name] for name in lines})(**SMALL, tau=printed.tau)
+    method = type("GivenBack", (CPQ,), {name: vars(PaperCPQ)[name] for name in lines})
+    given_back = method(**SMALL, tau=printed.tau, feedback=0.0)
     spec = Spec(OBS, ACT, mean_reward=-3.0, mean_reward_size=5.0, mean_cost=0.5)
     ours, paper = (method.init(KEY, jnp.asarray(0.05), spec) for method in (given_back, printed))
     for i in range(3):

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.checks import one_of, positive
 from ringfence.algorithms.cpq import Actions, OODActions, PaperCPQ, PerState, Scalar, State, Values, cost_bellman_target
+from ringfence.algorithms.cpq_imagined import Imagined, Plant, feedback_rate, next_slack
 from ringfence.algorithms.cpq_limits import (
     LimitBlind,
     check_limits,
@@ -28,6 +29,7 @@ from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec
 from ringfence.networks import Critic, TanhGaussianActor, polyak
 
 EpisodeEnd = Literal["ends", "neutral", "failure"]
+PLANT_KEY = 29  # tells the keys of the plant's model from those that the printed algorithm splits off
 
 
 class AveragedState(State):
@@ -36,6 +38,9 @@ class AveragedState(State):
     step: Int[Array, ""]
     averaged_actor: TanhGaussianActor
     anchor: Scalar  # weight of `anchor_loss` on this log
+    slack: Scalar  # the actor is held to slack x l
+    plant: Plant | None  # with the episodes imagined in it, where feedback sets the slack
+    imagined: Imagined | None
 
 
 def one_ood_action(actions: Float[Array, "n batch act"], kept: Bool[Array, "n batch"], key: PRNGKeyArray) -> OODActions:
@@ -126,7 +131,7 @@ class CPQ(PaperCPQ):
     """CPQ's hyper-parameters: the paper's, and those of the departures.
 
     >>> CPQ(limit=30.0).anchor, CPQ.paper(limit=30.0).name
-    (1.0, 'cpq-paper')
+    (1.5, 'cpq-paper')
     """
 
     name: ClassVar[str] = "cpq"
@@ -134,11 +139,12 @@ class CPQ(PaperCPQ):
     tau: float = 0.02  # critics reach their scale four times as soon as with the paper preset's
     cvae_steps: int = 5_000  # nearly as good a detector as after 20,000, in a quarter of the time
 
-    anchor: float = 1.0  # weight of `anchor_loss` where no logged episode terminated
-    termination_anchor: float = 20.0  # what it grows by with the share of episodes that terminated, see `anchor_on`
+    anchor: float = 1.5  # weight of `anchor_loss` where no logged episode terminated
+    termination_anchor: float = 13.0  # what it grows by with the share of episodes that terminated, see `anchor_on`
     unsafe_anchor: float = 0.1  # of an unsafe logged action, where that of a safe one is 1, see `safe_weights`
     target_noise: float = 0.1  # on the next actions that the critics back up, in units of half the range of an action
     recovery_weight: float = 3.0  # of the excess of Qc over the limit, see `penalised_value`
+    feedback: float = 3e-3  # rate at which imagined costs set the actor's limit, see `cpq_imagined.py`; 0 holds it to l
     episode_end: EpisodeEnd = "neutral"  # what termination means for the cost, see `cost_of_end`
     limits: tuple[float, float] | None = (
         None  # one policy for every limit of a range, see `cpq_limits.py`; experimental
@@ -147,6 +153,7 @@ class CPQ(PaperCPQ):
     def __post_init__(self) -> None:
         super().__post_init__()
         positive(self, "anchor", "termination_anchor", "unsafe_anchor", "recovery_weight", "target_noise", zero=True)
+        positive(self, "feedback", zero=True)
         one_of(self, "episode_end", get_args(EpisodeEnd))
         if self.limits is not None:
             check_limits(self.limits, self.limit)
@@ -160,18 +167,55 @@ class CPQ(PaperCPQ):
         printed = super().init(key, limit, spec)
         failed = 0.0 if self.episode_end == "ends" else spec.terminated  # an end that belongs to the task is no failure
         anchor = jnp.asarray(anchor_on(self.anchor, failed, self.termination_anchor), jnp.float32)
-        start = jnp.zeros((), jnp.int32)
-        return AveragedState(**vars(printed), step=start, averaged_actor=printed.actor, anchor=anchor)
+        plant, imagined = None, None
+        if self._has_feedback:
+            keys = jax.random.split(jax.random.fold_in(key, PLANT_KEY))
+            plant = Plant.create(spec, self.hidden, keys[0])
+            imagined = Imagined.create(spec, jnp.asarray(limit, jnp.float32), self.discount, keys[1])
+        return AveragedState(
+            **vars(printed),
+            step=jnp.zeros((), jnp.int32),
+            averaged_actor=printed.actor,
+            anchor=anchor,
+            slack=jnp.ones(()),
+            plant=plant,
+            imagined=imagined,
+        )
+
+    @property
+    def _has_feedback(self) -> bool:
+        return self.feedback > 0.0 and self.limits is None  # a range of limits has no one cost to compare
+
+    def update_detector(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
+        """Lines 4 and 5; the model of the plant learns from the same batches."""
+        after, metrics = super().update_detector(state, batch, key)
+        return self._fit_plant(cast(AveragedState, after), batch, metrics)
 
     def update(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
-        """Algorithm 1 with the lines below, then the average of the actor."""
+        """Algorithm 1 with the lines below, then the average of the actor and the feedback."""
         assert isinstance(state, AveragedState)
         rate = averaging_rate(state.step)
         printed = super().update
         update = printed if self.limits is None else for_drawn_limits(printed, self.limits)
         after, metrics = update(state, batch, key)
         averaged = polyak(state.averaged_actor, after.actor, rate)
-        return replace(cast(AveragedState, after), step=state.step + 1, averaged_actor=averaged), metrics
+        after = replace(cast(AveragedState, after), step=state.step + 1, averaged_actor=averaged)
+        return self._imagine(*self._fit_plant(after, batch, metrics), batch)
+
+    def _fit_plant(self, state: AveragedState, batch: Batch, metrics: Metrics) -> tuple[AveragedState, Metrics]:
+        if state.plant is None:
+            return state, metrics
+        plant, loss = state.plant.fit(batch)
+        return replace(state, plant=plant), {**metrics, "plant_loss": loss}
+
+    def _imagine(self, state: AveragedState, metrics: Metrics, batch: Batch) -> tuple[AveragedState, Metrics]:
+        if state.plant is None or state.imagined is None:
+            return state, metrics
+        actors = state.actor, state.averaged_actor
+        imagined = state.imagined.advance(state.plant, *actors, batch.starts, self.discount)
+        cost = imagined.cost(self.discount)
+        slack = next_slack(state.slack, cost, state.limit, feedback_rate(state.step, self.feedback))
+        return replace(state, imagined=imagined, slack=slack), {**metrics, "imagined_cost": cost, "slack": slack}
 
     def fresh_critics(self, spec: Spec, keys: PRNGKeyArray) -> Critics:
         """Line 8. LayerNorm keeps critics from inflating on actions that the log does not have. Their outputs have the size
@@ -218,11 +262,12 @@ class CPQ(PaperCPQ):
     def actor_loss(
         self, actor: TanhGaussianActor, critics: Critics, batch: Batch, state: State, key: PRNGKeyArray
     ) -> tuple[Scalar, Metrics]:
-        """Line 14, with the anchor."""
+        """Line 14, with the anchor and the limit that feedback sets."""
         assert isinstance(state, AveragedState)
-        loss, actions, metrics = self.objective_loss(actor, critics, batch, state.limit, key)
+        limit = state.slack * state.limit
+        loss, actions, metrics = self.objective_loss(actor, critics, batch, limit, key)
         logged_cost = critics.cost(batch.observations, batch.actions)
-        weights = safe_weights(logged_cost, state.limit, self.unsafe_anchor)
+        weights = safe_weights(logged_cost, limit, self.unsafe_anchor)
         loss += state.anchor * anchor_loss(actions[0], batch.actions, weights)
         return loss, {**metrics, "actor_loss": loss}
 

@@ -1,0 +1,174 @@
+"""What the policy costs in episodes imagined by a fitted model, and the limit that the actor is held to because of it.
+
+The cost critic judges single actions in logged states. Over a horizon of a hundred steps small errors add up: along its own
+path a policy of HalfCheetah cost 58 where the critic said 50, another 39 where it said 42. The first is over its limit, the
+second leaves a part of it unused. So the actor is held to slack x l instead of l, and feedback sets the slack: it grows
+while imagined episodes of the policy cost less than l, and shrinks while they cost more.
+
+The model is a network, (s, a) to (s' - s, c), that learns from the same batches as CPQ. The episodes go on by one step with
+each update of the policy, so that they cost one small pass. Half of them follow the actor and half its average, which is the
+policy handed out; the one that costs more counts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from ringfence.algorithms.interface import Batch, Spec
+from ringfence.algorithms.optimise import Adam
+from ringfence.networks import MLP, TanhGaussianActor, pairs, polyak
+
+Scalar = Float[Array, ""]
+
+EPISODES = 128  # under way at a time
+LONGEST = 1000  # steps of an imagined episode, at most; otherwise as many as the log's longest has
+FITTED = Adam(2e-3)
+AVERAGED = 0.002  # share of the newest network in the one that imagines
+OUTSIDE = 0.1  # of a column's range in the log: further out an episode begins anew
+AIM = 0.97  # of the limit
+SLACK = (0.8, 1.3)
+SETTLED = 2500  # steps of the policy before its cost says anything
+HALVED = 5000  # steps after which feedback is half as fast
+
+
+class Plant(eqx.Module):
+    """A model of what follows an action: s' - s and c, each over its size in the log."""
+
+    network: MLP
+    averaged: MLP  # the one that imagines
+    optimiser: optax.OptState
+    fitted: Int[Array, ""]  # steps
+    size: Float[Array, " obs_and_cost"]  # root mean square
+    low: Float[Array, " obs"]  # of the log's states seen so far
+    high: Float[Array, " obs"]
+
+    @classmethod
+    def create(cls, spec: Spec, hidden: Sequence[int], key: PRNGKeyArray) -> "Plant":
+        columns = spec.observation_dim
+        network = MLP(columns + spec.action_dim, columns + 1, hidden, normalise=True, key=key)
+        zeros = jnp.zeros(columns)
+        return cls(
+            network, network, FITTED.init(network), jnp.zeros((), jnp.int32), jnp.ones(columns + 1), zeros, zeros
+        )
+
+    def __call__(
+        self, observations: Float[Array, "batch obs"], actions: Float[Array, "batch act"]
+    ) -> tuple[Float[Array, "batch obs"], Float[Array, " batch"]]:
+        """(s', c)"""
+        told = self.averaged(pairs(observations, actions)) * self.size
+        return observations + told[:, :-1], jnp.maximum(told[:, -1], 0.0)
+
+    def fit(self, batch: Batch) -> tuple["Plant", Scalar]:
+        """One step of Adam on the squared error, and the error: 1 for a model that always says 0."""
+        changes = batch.next_observations - batch.observations
+        followed = jnp.concatenate([changes, batch.costs[:, None]], -1)
+        rate = jnp.maximum(0.01, 1.0 / (1.0 + self.fitted))
+        size = jnp.sqrt((1.0 - rate) * self.size**2 + rate * jnp.mean(followed**2, 0)) + 1e-6
+        loss, gradient = jax.value_and_grad(plant_loss)(self.network, batch, followed / size)
+        network, optimiser = FITTED.step(gradient, self.optimiser, self.network)
+        return Plant(
+            network=network,
+            averaged=polyak(self.averaged, network, AVERAGED),
+            optimiser=optimiser,
+            fitted=self.fitted + 1,
+            size=size,
+            low=jnp.minimum(self.low, batch.observations.min(0)),
+            high=jnp.maximum(self.high, batch.observations.max(0)),
+        ), loss
+
+
+def plant_loss(network: MLP, batch: Batch, followed: Float[Array, "batch obs_and_cost"]) -> Scalar:
+    return jnp.mean((network(pairs(batch.observations, batch.actions)) - followed) ** 2)
+
+
+class Imagined(eqx.Module):
+    """Episodes under way in the model: the first half of the rows follows the actor, the second its average. Both have
+    their own `pace` and `from_start`, running averages over the episodes."""
+
+    observations: Float[Array, "episodes obs"]
+    times: Int[Array, " episodes"]  # steps since the episode began
+    discounted: Float[Array, " episodes"]  # cost since then
+    horizon: Int[Array, ""]
+    steps: Int[Array, ""]
+    pace: Float[Array, " 2"]  # cost per step in the second half of the horizon
+    from_start: Float[Array, " 2"]  # discounted cost of an endless episode, from where logged episodes start
+
+    @classmethod
+    def create(cls, spec: Spec, limit: Scalar, discount: float, key: PRNGKeyArray) -> "Imagined":
+        """All in the middle of the state space, at times of their own, so that they do not begin anew in the same step."""
+        horizon = min(spec.horizon or LONGEST, LONGEST)
+        return cls(
+            observations=jnp.zeros((EPISODES, spec.observation_dim)),
+            times=jax.random.randint(key, (EPISODES,), 0, horizon),
+            discounted=jnp.zeros(EPISODES),
+            horizon=jnp.asarray(horizon, jnp.int32),
+            steps=jnp.zeros((), jnp.int32),
+            pace=jnp.full(2, (1.0 - discount) * limit, jnp.float32),
+            from_start=jnp.full(2, limit, jnp.float32),
+        )
+
+    def advance(
+        self,
+        plant: Plant,
+        actor: TanhGaussianActor,
+        average: TanhGaussianActor,
+        starts: Float[Array, "starts obs"],
+        discount: float,
+    ) -> "Imagined":
+        """One step of every episode. One that reaches the horizon, or states far from the log's, begins anew in a state that
+        a logged episode starts in."""
+        by_actor, by_average = jnp.split(self.observations, 2)
+        actions = jnp.concatenate([actor.mode(by_actor), average.mode(by_average)])
+        following, costs = plant(self.observations, actions)
+        discounted = self.discounted + discount**self.times * costs
+
+        late = self.times >= self.horizon // 2
+        pace = _towards(self.pace, costs, late, 0.005)
+        complete = self.times + 1 >= self.horizon
+        beyond = discount**self.horizon * jnp.repeat(pace, EPISODES // 2) / (1.0 - discount)
+        told = complete & (self.steps >= self.horizon)  # the first ones did not begin at a start
+        from_start = _towards(self.from_start, discounted + beyond, told, 0.05)
+
+        margin = OUTSIDE * (plant.high - plant.low)
+        lost = jnp.any((following < plant.low - margin) | (following > plant.high + margin), -1)
+        anew = complete | lost
+        fresh = starts[jnp.arange(EPISODES) % starts.shape[0]]
+        return replace(
+            self,
+            observations=jnp.where(anew[:, None], fresh, jnp.clip(following, plant.low, plant.high)),
+            times=jnp.where(anew, 0, self.times + 1),
+            discounted=jnp.where(anew, 0.0, discounted),
+            steps=self.steps + 1,
+            pace=pace,
+            from_start=from_start,
+        )
+
+    def cost(self, discount: float) -> Scalar:
+        """The discounted cost to compare with the limit: the greater of that from the start and that of going on at the
+        pace, for the costlier of actor and average."""
+        return jnp.max(jnp.maximum(self.from_start, self.pace / (1.0 - discount)))
+
+
+def _towards(
+    mean: Float[Array, " 2"], values: Float[Array, " episodes"], counted: Array, rate: float
+) -> Float[Array, " 2"]:
+    """A running mean for each half of the episodes, over those that are counted; it stays where none is."""
+    halves, members = (x.reshape(2, EPISODES // 2) for x in (values, counted))
+    now = jnp.sum(jnp.where(members, halves, 0.0), 1) / jnp.maximum(members.sum(1), 1)
+    return jnp.where(members.any(1), mean + rate * (now - mean), mean)
+
+
+def feedback_rate(step: Int[Array, ""], feedback: float) -> Scalar:
+    """0 until the policy has settled. Then it falls with the steps: actor and average answer late, and feedback of a
+    constant rate swings around the limit."""
+    return jnp.where(step > SETTLED, feedback / (1.0 + step / HALVED), 0.0)
+
+
+def next_slack(slack: Scalar, cost: Scalar, limit: Scalar, rate: Scalar) -> Scalar:
+    """Slack rises while the imagined cost is below AIM x l, and falls above."""
+    return jnp.clip(slack + rate * (AIM - cost / jnp.maximum(limit, 1e-3)), *SLACK)
