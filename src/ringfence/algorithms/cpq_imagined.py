@@ -31,7 +31,7 @@ FITTED = Adam(2e-3)
 AVERAGED = 0.002  # share of the newest network in the one that imagines
 OUTSIDE = 0.1  # of a column's range in the log: further out an episode begins anew
 AIM = 0.97  # of the limit
-SLACK = (0.8, 1.3)
+SLACK = (0.8, 1.2)
 SETTLED = 2500  # steps of the policy before its cost says anything
 HALVED = 5000  # steps after which feedback is half as fast
 
