@@ -31,7 +31,7 @@ def print_run(run: Run, console: Console) -> None:
     columns += (
         [f"expected {what}, {horizon} steps" for what in ("cost", "return")] if short else ["expected return, endless"]
     )
-    columns += ["return", "discounted cost", "episode cost", "episodes over limit"] if evaluated else []
+    columns += ["discounted return", "discounted cost", "return", "cost", "episodes over limit"] if evaluated else []
     for column in columns:
         table.add_column(column, justify="right")
     for member in run.members:
@@ -41,7 +41,11 @@ def print_run(run: Run, console: Console) -> None:
         cells += [_number(trained, "qc_start", part)] if short else []
         cells += [_number(trained, "qr_start", part)]
         if evaluated:
-            cells += [_spread(tested, "return"), _spread(tested, "discounted_cost")]
+            cells += [
+                _number(tested, "discounted_return"),
+                _spread(tested, "discounted_cost"),
+                _spread(tested, "return"),
+            ]
             cells += [_number(tested, "episode_cost"), f"{tested.get('share_over_limit', float('nan')):.0%}"]
         table.add_row(*cells)
     console.print(table)

@@ -101,8 +101,9 @@ def health_parts(run: Run) -> tuple[Part, ...]:
 def _critic_plots(run: Run) -> list[Plot]:
     """Critics against what really followed in the log."""
     caption = (
-        "In the log's own states. What followed stops with its episode, the critic's sum has no end: expect the critic to "
-        "lie above it, and both to settle."
+        "In the log's own states. Critics' sums have no end. What followed stops with its episode, in states with at least "
+        "95 % of a sum ahead; if all episodes are shorter it is brought to a sum without end at a steady pace. Both should "
+        "settle."
     )
     cost = {"sample_qc_data": "critic, logged actions", "sample_cost_to_go": "what followed"}
     earned = {"sample_qr_data": "critics, logged actions", "sample_qr_policy": "critics, the policy's"}
