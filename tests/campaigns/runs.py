@@ -299,7 +299,7 @@ class Campaign:
             if log == self.log:
                 words.append(f"{name}={value}")  # a setting joins those of --set
             child = Child(words, self.folder, little_memory)
-            status = child.wait(60.0)
+            status = child.wait_busy(60.0)
             case_name = f"number {case} ({method}, {name}={value[:30]})"
             if status == 0:
                 self.finite(case_name, run)
