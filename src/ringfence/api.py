@@ -49,6 +49,7 @@ def train(
     limits: Sequence[float] | None = None,
     task: str | None = None,
     cost: str | None = None,
+    horizon: int | None = None,
     episodes: int = defaults.EPISODES,
     out: str | os.PathLike[str] | None = None,
     log_every: int = defaults.LOG_EVERY,
@@ -63,9 +64,10 @@ def train(
 
     `method` carries one limit (`CPQ(limit=30.0)`); `limits` gives several instead. One policy for a whole range of limits,
     `CPQ(limits=(20, 60))`, is evaluated and judged at the middle of its range, or at `limits`. With a `task` the policies
-    are evaluated in it as they learn; `cost` ("module:function") is for a task that does not report its cost. With `out`
-    everything is kept in that directory and the run can be resumed; for a log that was loaded with options, `origin` says
-    how to load it again: {"source": ..., "options": {...}}. `holdout` sets a share of the episodes aside: the run does not
+    are evaluated in it as they learn; `cost` ("module:function") is for a task that does not report its cost, and `horizon`
+    cuts its episodes off (default: where the task does, else where the log's were cut off). With `out` everything is kept
+    in that directory and the run can be resumed; for a log that was loaded with options, `origin` says how to load it
+    again: {"source": ..., "options": {...}}. `holdout` sets a share of the episodes aside: the run does not
     learn from them, and at its end they judge the policies (`run.judgements`, `judgement.json`).
 
     >>> import numpy as np, ringfence
@@ -104,6 +106,8 @@ def train(
         origin = {"source": os.fspath(dataset)}
     extras: dict[str, Any] = {"task": task, "cost": cost, "episodes": episodes, "tensorboard": tensorboard}
     extras |= {"holdout": holdout, "learned_from": parts[0].fingerprint} if holdout else {}
+    steps_simulated = simulated_steps(task, horizon, log)
+    extras |= {"horizon": steps_simulated} if steps_simulated is not None else {}
     configuration = plan.configuration(log, origin, extras)
     evaluator = _evaluator(configuration, log)
     if out is None:
@@ -213,9 +217,26 @@ def _evaluator(configuration: "Configuration", log: Dataset) -> "Evaluator | Non
     from ringfence.evaluation import Evaluator
 
     episodes = configuration.extras.get("episodes", defaults.EPISODES)
-    evaluator = Evaluator(configuration.task, parallel=min(episodes, 10), cost=configuration.extras.get("cost"))
+    evaluator = Evaluator(
+        configuration.task,
+        parallel=min(episodes, 10),
+        cost=configuration.extras.get("cost"),
+        horizon=configuration.extras.get("horizon"),
+    )
     evaluator.require_match(log)
     return evaluator
+
+
+def simulated_steps(task: str | None, horizon: int | None, log: Dataset) -> int | None:
+    """After how many steps simulated episodes are cut off; None: where the task ends them. A task that has no horizon of
+    its own is cut off where the log's longest episode was, so that both are sums over as many steps."""
+    if task is None or horizon is not None:
+        return horizon
+    from ringfence.tasks import find
+
+    longest = log.episode_ends - log.episode_starts == log.horizon
+    cut_off = bool(log.truncations[log.episode_ends[longest] - 1].any())
+    return log.horizon if cut_off and find(task).horizon is None else None
 
 
 def _plain(seed: Any) -> Any:
@@ -247,8 +268,8 @@ def _run(
         def evaluate(policy: Any, member: Member) -> dict[str, float]:
             """At the member's limit, by the policy's own discount."""
             episodes = extras.get("episodes", defaults.EPISODES)
-            found = evaluator(policy, episodes, seed=defaults.EVALUATION_SEED, limit=member.limit)
-            return found.scores()
+            found = evaluator(policy, episodes, seed=defaults.EVALUATION_SEED, limit=member.limit, record=True)
+            return {**found.scores(), **found.scores_of_first(configuration.horizon)}
 
     with observer(directory.path if directory and extras.get("tensorboard") else None) as observe:
         result = run(

@@ -5,6 +5,8 @@ import struct
 from typing import Any
 
 LARGEST = (2.0 - 2.0**-23) * 2.0**127  # of float32
+# Of a log's values. Differences and sums of a few numbers of this size are still float32, and nothing measured comes near.
+LARGEST_LOGGED = 1e37
 LARGEST_COUNT = 2**31 - 1  # of steps and sizes: JAX counts in 32 bits
 
 

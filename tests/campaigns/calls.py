@@ -17,6 +17,12 @@ PATIENCE = 600.0  # seconds until a case counts as a hang
 PLOT, PAGE = ringfence.reports.run.plot_run, ringfence.reports.html.report.write_run_page
 
 
+def processor_seconds(pid: int) -> float:
+    """The processor time that a process has used."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 class Child:
     """A call of the command line in a process of its own."""
 
@@ -50,6 +56,16 @@ class Child:
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         return None
+
+    def wait_busy(self, patience: float) -> int | None:
+        """As `wait`, with a patience in seconds of the process's own time, which does not pass while others compute."""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until and processor_seconds(self.pid) < patience:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.01)
+        return self.wait(0.0)
 
     @property
     def said(self) -> str:

@@ -36,6 +36,7 @@ from ringfence.errors import RingfenceError
 from ringfence.training import Run
 from tests.campaigns.calls import Call, Child
 from tests.campaigns.damage import damage_file, damaged
+from tests.campaigns.forged import forge
 from tests.campaigns.killing import before_each_change, fill_disk_at, kill_at
 from tests.logs import narrow_log
 
@@ -195,6 +196,18 @@ class Campaign:
             if not same:
                 self.fault(case_name, "accepted, and it is another policy")
 
+    def forged(self, cases: int) -> None:
+        """Signed policy files with absurd numbers inside."""
+        for case in range(cases):
+            try:
+                outcome, what = forge(self.folder, self.rng)
+            except Exception as error:
+                self.fault(f"forged policy {case}", f"{type(error).__name__}: {error}")
+                continue
+            self.outcomes[f"forged policy {outcome}"] += 1
+            if outcome.isupper():
+                self.fault(f"forged policy {case}", f"{outcome}: {what}")
+
     def directories(self, cases: int) -> None:
         """One file of a run damaged, lost or replaced: refused, or the same numbers, with every lost line named."""
         for case in range(cases):
@@ -286,7 +299,7 @@ class Campaign:
             if log == self.log:
                 words.append(f"{name}={value}")  # a setting joins those of --set
             child = Child(words, self.folder, little_memory)
-            status = child.wait(60.0)
+            status = child.wait_busy(60.0)
             case_name = f"number {case} ({method}, {name}={value[:30]})"
             if status == 0:
                 self.finite(case_name, run)
@@ -350,7 +363,17 @@ def little_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
 
 
-ATTACKS = ("kills", "together", "numbers", "operations", "policies", "directories", "disks", "full")  # three fork
+ATTACKS = (
+    "kills",
+    "together",
+    "numbers",
+    "operations",
+    "policies",
+    "forged",
+    "directories",
+    "disks",
+    "full",
+)  # three fork
 
 
 def attack_of(word: str) -> tuple[str, int | None]:

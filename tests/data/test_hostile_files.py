@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ringfence.data import Dataset, load_file, parquetfiles, save, sizes, thrift
+from ringfence.data import Dataset, load_file, parquetfiles, save, sizes, summarise, thrift
 from ringfence.data.parquetfooter import read_footer, require_stored_schema
 from ringfence.errors import DataError, MissingColumns, NonFiniteValue, UnequalLengths, UnreadableFile, WrongShape
 from tests.data.example_logs import DSRL_KEYS, assert_same, columns, full_dataset, table_columns, without, write_foreign
@@ -250,6 +250,36 @@ def test_hdf5_values_that_were_never_written_are_not_read_as_zeros(tmp_path, opt
         if options:
             made[:30] = 1.0  # the last chunk is missing
     assert "'costs' declares" in refusal(tmp_path / "log.h5")
+
+
+@pytest.mark.parametrize("libver", ["earliest", "v108", "v110", "latest"])
+@pytest.mark.parametrize("options", [{}, {"compression": "gzip"}, {"fillvalue": 0.0}])
+@pytest.mark.parametrize("most", [None, 1000])
+def test_hdf5_columns_that_were_grown_and_not_filled_are_refused(tmp_path, libver, options, most):
+    """How a logger that was killed leaves them: the size is raised first, then the rows are written."""
+    with h5py.File(tmp_path / "log.h5", "w", libver=libver) as file:
+        for name, values in columns().items():
+            rest = values.shape[1:]
+            made = file.create_dataset(
+                DSRL_KEYS.get(name, name), (30, *rest), "f4", chunks=(10, *rest), maxshape=(most, *rest), **options
+            )
+            made[:] = values[:30]
+            made.resize(40, 0)
+    assert "declares 4 chunks but the file holds 3; what was never written" in refusal(tmp_path / "log.h5")
+
+
+def test_rows_of_a_chunk_that_were_not_filled_are_warned_of(tmp_path):
+    """The chunk is there, so nobody can know; but rows of 0 in every column at the end of a log are said."""
+    with h5py.File(tmp_path / "log.h5", "w") as file:
+        for name, values in columns().items():
+            rest = values.shape[1:]
+            made = file.create_dataset(
+                DSRL_KEYS.get(name, name), (30, *rest), "f4", chunks=(40, *rest), maxshape=(None, *rest)
+            )
+            made[:] = values[:30]
+            made.resize(40, 0)
+    (warning,) = (text for text in summarise(load_file(tmp_path / "log.h5")).warnings if "in every column" in text)
+    assert "the last 10 rows are 0 in every column" in warning
 
 
 def test_bytes_put_into_an_hdf5_file_are_noticed(tmp_path):

@@ -119,6 +119,11 @@ CASES = {
         "actions": np.tile(np.linspace(-0.5, 0.5, 20), 2)[:, None],
     },
     "the rows may be shuffled": walk(40, np.random.default_rng(5)) | {"next_observations": np.zeros((40, 2))},
+    "the last 6 rows are 0 in every column": {
+        name: np.r_[np.full((34, *shape), 0.5), np.zeros((6, *shape))]
+        for name, shape in {"observations": (2,), "actions": (1,), "rewards": ()}.items()
+    }
+    | {"costs": (1, 1, 1, 0)},
     "longest has 10 steps": {"terminations": np.zeros(40), "truncations": np.arange(40) % 10 == 9},
 }
 

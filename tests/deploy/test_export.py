@@ -196,8 +196,16 @@ def test_relu_in_c_keeps_the_nan_of_a_layer_that_overflows(tmp_path):
     artifact = random_artifact("tanh-gaussian", hidden=(2, 2), tensors=layers)
     row, out = np.array([100.0, 0.0, 300.0, 0.0], np.float32), np.zeros(2, np.float32)
     with np.errstate(all="ignore"):
-        assert np.isnan(Policy(artifact)(row)).all()
+        assert np.isnan(artifact.act(row[None])).all()
     assert compiled(artifact, tmp_path).ringfence_act(pointer(row), pointer(out)) == 1
+    assert out.tolist() == [1.0, 11.0]
+
+
+@pytest.mark.parametrize("kind", ["bcq", "bear"])
+def test_c_does_not_choose_by_values_that_are_no_numbers(kind, tmp_path):
+    critic = {"cost.2.weight": np.full((16, 1), 3e38), "cost.2.bias": np.full(1, -3e38)}
+    library, out = compiled(random_artifact(kind, tensors=critic), tmp_path), np.zeros(2, np.float32)
+    assert library.ringfence_act(pointer(random_observations(1)[0]), pointer(out)) == 1
     assert out.tolist() == [1.0, 11.0]
 
 

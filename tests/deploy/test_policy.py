@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.deploy.artifacts import NETWORKS, random_artifact, random_observations
 
 from ringfence import networks
 from ringfence.deploy import Policy, RowNoise
@@ -161,6 +163,62 @@ def test_an_observation_that_is_not_finite_is_named(policy):
     observations[2, 1] = np.nan
     with pytest.raises(NonFiniteValue, match=r"observation\[2, 1\] is nan"):
         policy(observations)
+
+
+def forged(kind="tanh-gaussian", **changes):
+    """A whole, well-formed file's content with absurd but finite numbers in some tensors or scaling vectors."""
+    artifact = random_artifact(kind)
+    tensors = {name: np.full_like(artifact.tensors[name], value) for name, value in changes.items() if "." in name}
+    vectors = {name: np.full_like(getattr(artifact, name), value) for name, value in changes.items() if "." not in name}
+    return replace(artifact, tensors={**artifact.tensors, **tensors}, **vectors)
+
+
+OVERFLOWING = {
+    "deviation": {"observation_std": 1e-45},
+    "deviation and mean": {"observation_std": 1e-40, "observation_mean": 1e36},
+    "last layer": {"actor.2.weight": 3e38, "actor.2.bias": -3e38},
+    "two layers": {"actor.0.weight": 3e38, "actor.1.weight": -3e38, "actor.1.bias": 3e38, "actor.2.weight": -3e38},
+}
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+@pytest.mark.parametrize("case", OVERFLOWING)
+def test_a_policy_of_absurd_numbers_gives_actions_in_bounds_or_a_clear_error(kind, case, tmp_path):
+    """Its numbers leave float32 on the way; infinity minus infinity is NaN, which a plant must not be sent."""
+    first = {"bcq": "decoder", "mixture": "component.1"}.get(kind, "actor")
+    artifact = forged(kind, **{name.replace("actor", first): value for name, value in OVERFLOWING[case].items()})
+    loaded, errors = Policy.load(Policy(artifact).save(tmp_path / "forged.safetensors")), 0
+    rng, batch = np.random.default_rng(0), random_observations(20)
+    sampled = {"deterministic": False, "rng": rng}
+    for rows, options in [(batch, {}), (batch, sampled), *((row, how) for row in batch for how in ({}, sampled))]:
+        try:
+            actions = loaded(rows, **options)
+        except NonFiniteValue:
+            errors += 1
+        else:
+            assert ((actions >= artifact.action_low) & (actions <= artifact.action_high)).all()
+    assert errors or case != "deviation"
+
+
+@pytest.mark.parametrize("kind", ["bcq", "bear"])
+def test_a_policy_does_not_choose_by_values_that_are_no_numbers(kind):
+    policy = Policy(forged(kind, **{"cost.2.weight": 3e38, "cost.2.bias": -3e38}))
+    with pytest.raises(NonFiniteValue, match="leave float32"):
+        policy(random_observations(20))
+
+
+def test_a_sensor_far_beyond_float32_is_a_clear_error_too():
+    policy, rows = Policy(random_artifact("tanh-gaussian")), random_observations(3)
+    rows[2] = 3e38
+    with pytest.raises(NonFiniteValue, match=r"leave float32 for observation \[2\]"):
+        policy(rows)
+
+
+@pytest.mark.parametrize("name", ["observation_mean", "observation_std", "action_low", "action_high"])
+def test_scales_that_no_log_can_have_are_refused(name):
+    """Of an action between -3e38 and 3e38 the range is infinite, and of one between 2e38 and 3e38 the middle is."""
+    with pytest.raises(RingfenceError, match=f"{name} .* 1e\\+37"):
+        forged(**{name: -2e38 if name == "action_low" else 2e38})
 
 
 def test_settings_that_make_no_sense_are_refused(policy):

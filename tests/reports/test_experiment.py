@@ -8,7 +8,7 @@ import pytest
 
 from ringfence.errors import UnreadableFile
 from ringfence.reports.experiment import write_report
-from ringfence.reports.figures import COLOURS, apart, colour_of
+from ringfence.reports.figures import COLOURS, apart, colour_of, per_step
 from ringfence.reports.results import gather
 from ringfence.reports.tables import aggregate_table, comma_separated, latex, markdown, results_table
 
@@ -86,7 +86,7 @@ def test_the_aggregate_has_interquartile_means_over_tasks_and_seeds_and_compares
 def test_without_a_simulator_the_table_says_what_the_critics_expect(tmp_path):
     two = [result("cpq", seed, tested=False, limit=10.5) for seed in (0, 1)]
     rows = results_table(gather(folder(tmp_path, two, references=False)))
-    assert column(rows, "expected cost") == ["10.50 [10.00, 11.00]"]
+    assert column(rows, "expected cost (endless)") == ["10.50 [10.00, 11.00]"]
     assert column(rows, "seeds over limit") == ["1 of 2"]
     files = write_report(tmp_path)
     assert {file.suffix for file in files} == {".md", ".csv", ".tex"}
@@ -149,3 +149,15 @@ def test_a_folder_without_results_is_named(tmp_path):
     folder(tmp_path, [])
     with pytest.raises(UnreadableFile, match="yet"):
         gather(tmp_path)
+
+
+def test_a_limit_per_step_is_that_of_the_episodes_whose_costs_stand_beside_it(tmp_path):
+    """A log of the user's own has no references. Over 119 steps 10 discounted is 0.143 a step, without end 0.1."""
+    cells = [result("cpq", 0, limit=limit, log="mine") for limit in (10.0, 20.0)]
+    for cell in cells:
+        cell["test"]["length"] = [119, 119]
+    gathered = gather(folder(tmp_path, cells, references=False))
+    assert per_step(gathered, "mine", np.array([10.0])) == pytest.approx(10 * 0.01 / (1 - 0.99**119))
+    (svg,) = [file for file in write_report(tmp_path) if file.suffix == ".svg"]
+    assert "(simulated episodes of up to 119 steps)" in svg.read_text()
+    assert column(results_table(gathered), "steps per episode") == ["119", "119"]

@@ -12,13 +12,14 @@ from ringfence.experiments import choosing
 from ringfence.experiments.grid import Cell, Experiment, LogSource, Schedule, Variant
 from ringfence.experiments.store import DirectoryStore
 from ringfence.experiments.sweepfile import read_sweep
-from ringfence.reports.html.compare_numbers import runs_numbers, sweep_numbers
+from ringfence.reports.html.compare_numbers import horizons_of, runs_numbers, sweep_numbers
 from ringfence.reports.html.compare_page import compare_page
 from ringfence.reports.html.render import write_page
 from ringfence.reports.html.report import kind_of, write_sweep_page
 from tests.logs import narrow_log
 from tests.reports.pages import content, objects, read
 from tests.reports.test_experiment import folder, result
+from tests.reports.test_run_report import SIMULATED, run_with
 
 LIMITS = (20.0, 30.0)
 RESULTS = [
@@ -53,6 +54,20 @@ def test_every_cell_is_a_row_with_what_it_earned_and_cost(sweep):
     found = sweep_numbers(sweep).candidates[0]
     assert found.cost_interval == bootstrap_interval(costs)
     assert found.over_limit == 0.0
+
+
+def test_the_page_says_over_how_many_steps(sweep):
+    page = read(write_sweep_page(sweep)).text
+    assert "fresh simulated episodes: return; discounted cost, over episodes of up to 1000 steps" in page
+    assert "by simulation, or by the critic's sum without end" in page
+
+
+def test_simulated_runs_are_compared_over_the_steps_that_were_simulated():
+    """The log's episodes have 50 steps; one simulation is shorter, of the other the first 50 count."""
+    shorter, longer = ({**SIMULATED, "length": 30.0}, {**SIMULATED, "first_steps": 50})
+    runs = [run_with([row]) for row in (shorter, longer)]
+    assert horizons_of(runs, "simulation") == [30, 50]
+    assert horizons_of(runs, "the critics, at a steady pace") == [50]
 
 
 def test_seeds_are_drawn_together_with_the_interval_of_their_mean(sweep):

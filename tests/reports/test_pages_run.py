@@ -57,6 +57,30 @@ def test_policy_and_sources_stand_on_the_same_horizon(run, page):
     assert float(rows["gentle", "in the log"][5]) == pytest.approx(discounted, rel=1e-3)
 
 
+def simulated_run(run, **simulated):
+    last = {**run.metrics[-1], "qc_start": 12.0, "qr_start": 60.0}
+    where = {name: last[name] for name in ("stage", "step", "overall_step", "seed", "limit")}
+    row = {**where, "length": 400.0, "return": 500.0, "return_std": 1.0, "discounted_return": 90.0,
+           "discounted_cost": 33.0, "discounted_cost_std": 2.0, "share_over_limit": 1.0, **simulated}  # fmt: skip
+    return Run(run.configuration, [*run.metrics[:-1], last], [row], artifacts=run.artifacts)
+
+
+def test_a_longer_simulation_stands_beside_the_log_over_as_many_steps(run, tmp_path):
+    first = {"first_steps": 50, "first_discounted_return": 40.0, "first_discounted_cost": 11.0}
+    made = simulated_run(run, **first, first_share_over_limit=0.5)
+    page = read(write_page(run_page(made, LOG), tmp_path / "page.html"))
+    (row,) = [row for row in page.tables["expectations"] if row[1].startswith("simulation")]
+    assert (row[1], row[3], row[5], row[7]) == ("simulation, the first 50 of 400 steps", "40", "11", "50 %")
+    assert "of 400 steps on average" in page.text
+
+
+def test_a_policy_left_of_the_limit_that_breaks_it_later_says_so_on_the_page(run, page, tmp_path):
+    """A sum of 12 without end is 4.7 over 50 steps; the limit is 9."""
+    later = "outside it without end by the critics: policy costs 12"
+    assert later in read(write_page(run_page(simulated_run(run), LOG), tmp_path / "page.html")).text
+    assert "outside it without end" not in read(page).text or run.metrics[-1]["qc_start"] > 9.0
+
+
 def test_learning_and_health_are_drawn_with_names_and_the_limit(run, page):
     text = read(page).text
     for title in (

@@ -1,5 +1,7 @@
 """What is drawn and said of a run compares like with like."""
 
+import io
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -43,6 +45,27 @@ def test_the_table_says_that_expected_sums_have_no_end(tmp_path):
     print_run(run_with(), console)
     text = console.export_text()
     assert "without end; over the log's horizon of 50 steps they are 0.395 times as much at a steady pace" in text
+
+
+def test_expected_sums_stand_in_the_table_over_the_logs_horizon_too():
+    console = Console(record=True, width=200, file=io.StringIO())
+    print_run(run_with([{**SIMULATED, "share_over_limit": 0.0, "episode_cost": 1.0}]), console)
+    text = console.export_text()
+    share = 1 - 0.99**50
+    for heading in ("expected cost, endless", "expected cost, 50 steps", "expected return, 50 steps"):
+        assert heading in text
+    assert f"{20 * share:.4g}" in text
+    assert f"{100 * share:.4g}" in text
+    assert "simulated episodes of up to 480 steps" in text
+
+
+def test_a_policy_left_of_the_limit_that_breaks_it_later_says_so_in_the_picture():
+    """A sum of 20 without end is 7.9 over 50 steps, left of a limit of 9: the verdict is outside all the same."""
+    axes = Figure().subplots()
+    _plot_beside_log(run_with(), LOG, axes)
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert "policy, seed 3 (expected; OUTSIDE without end: 20)" in labels
+    assert run_with().verdict.judgement == "outside"
 
 
 SIMULATED = {"return": 5.0, "return_std": 1.0, "discounted_cost": 3.0, "discounted_cost_std": 1.0, "length": 480.0}

@@ -3,15 +3,19 @@
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.logs import narrow_log
 
+import ringfence
 from ringfence import tasks
 from ringfence.cli import main
 from ringfence.deploy import Policy
 from ringfence.errors import InvalidSetting, SimulatorError, UnknownName
 from ringfence.evaluation import evaluate
+from ringfence.reports.html.again import command_of
 
 # A tank whose level rises by the action; each step costs the level. No Gymnasium in sight.
 TANK = """
@@ -156,6 +160,67 @@ def test_a_module_that_fails_when_it_is_imported_says_why(here):
     (here / "own_mistake.py").write_text("1 / 0")
     with pytest.raises(InvalidSetting, match=r"own_mistake cannot be imported \(ZeroDivisionError"):
         tasks.find("own_mistake:Tank")
+
+
+TINY = {"hidden": (4,), "batch_size": 8}
+
+
+def simulated_while_training(task, log, **options):
+    """The last line of evaluation of a run of ten steps."""
+    method = ringfence.BC(limit=5.0, **TINY)
+    return ringfence.train(log, method, steps=10, task=task, episodes=2, progress=False, **options).evaluations[-1]
+
+
+@pytest.mark.usefixtures("quick_compilation")
+def test_training_cuts_an_endless_simulation_off_where_the_log_does(monkeypatch):
+    monkeypatch.setattr("ringfence.evaluation.episodes.LONGEST_EPISODE", 30)
+    log = narrow_log(200, obs=1, act=1, episode_length=20)
+    assert simulated_while_training("own_tank:Endless", log)["length"] == 20
+    assert simulated_while_training("own_tank:Endless", log, horizon=7)["length"] == 7
+    assert simulated_while_training("own_tank:Tank", log)["length"] == 5  # it ends by itself
+    assert simulated_while_training("own_pump:Pump-v0", log)["length"] == 7  # it has a horizon of its own
+    ends = log.terminations | log.truncations
+    terminating = replace(log, terminations=ends, truncations=np.zeros_like(ends))
+    with pytest.raises(SimulatorError, match="has not ended after 30 steps"):  # nothing says where it should end
+        simulated_while_training("own_tank:Endless", terminating)
+
+
+@pytest.mark.usefixtures("quick_compilation")
+def test_the_horizon_of_the_command_line_cuts_the_simulation_off_and_is_kept(here, capsys):
+    ringfence.save(narrow_log(200, obs=1, act=1, episode_length=20), "log.npz")
+    words = [
+        "--limit",
+        "5",
+        "--method",
+        "bc",
+        "--steps",
+        "10",
+        "--set",
+        "hidden=[4]",
+        "batch_size=8",
+        "--episodes",
+        "2",
+    ]
+    words += ["--task", "own_tank:Endless", "--horizon", "9", "--holdout", "0", "--out", "run"]
+    assert main(["train", "log.npz", *words]) == 0
+    assert ringfence.Run.load("run").evaluations[-1]["length"] == 9
+    assert main(["train", "--resume", "run", "--steps", "20", "--task", "own_tank:Endless"]) == 0
+    run = ringfence.Run.load("run")
+    assert [(row["step"], row["length"]) for row in run.evaluations] == [(20, 9)]
+    assert "--horizon 9" in command_of(run.configuration)
+    assert "over episodes of 9 steps on average" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("quick_compilation")
+def test_a_simulation_longer_than_the_log_also_says_what_it_got_in_as_many_steps():
+    log = narrow_log(200, obs=1, act=1, episode_length=5)
+    row = simulated_while_training("own_pump:Pump-v0", log)
+    weights = 0.99 ** np.arange(7)
+    assert row["discounted_cost"] == pytest.approx(2 * weights.sum())
+    assert row["first_steps"] == 5
+    assert row["first_discounted_cost"] == pytest.approx(2 * weights[:5].sum())
+    assert row["first_share_over_limit"] == 1.0
+    assert "first_steps" not in simulated_while_training("own_tank:Tank", log)
 
 
 def saved_policy(**metadata):

@@ -36,7 +36,8 @@ class Batch(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A fixed part of the log for diagnostics, with what really followed each row (discounted, within its episode)."""
+    """A fixed part of the log for diagnostics, with what really followed each row (discounted, within its episode; if all
+    episodes were cut off early, brought to a sum without end)."""
 
     batch: Batch
     cost_to_go: Float[Array, " batch"]

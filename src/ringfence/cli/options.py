@@ -85,7 +85,10 @@ def add_log_options(parser: Parser) -> None:
         help="what L bounds: the discounted sum of costs from any state (default), an episode's total, or a step's mean",
     )
     parser.add_argument(
-        "--horizon", type=float, metavar="H", help="steps in an episode (default: the log's longest episode)"
+        "--horizon",
+        type=float,
+        metavar="H",
+        help="steps in an episode, logged or simulated (default: the log's longest)",
     )
 
 

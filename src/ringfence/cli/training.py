@@ -1,6 +1,7 @@
 """The verb that learns: `ringfence train`, a new run or one that goes on."""
 
 import argparse
+import math
 import sys
 from dataclasses import replace
 from itertools import count
@@ -122,7 +123,7 @@ def train(options: argparse.Namespace) -> int:
 
     from ringfence.errors import MissingExtra
     from ringfence.reports.html.report import write_run_page
-    from ringfence.reports.judgement import print_judgements
+    from ringfence.reports.judgement import print_disagreements, print_judgements
     from ringfence.reports.run import plot_run, print_run
 
     log, run = go_on(options) if options.resume else begin(options)
@@ -133,6 +134,7 @@ def train(options: argparse.Namespace) -> int:
     print_run(run, Console())
     if run.judgements:
         print_judgements(run.judgements, Console())
+        print_disagreements(run.verdicts, run.judgements, Console())
     plot_run(run, log, run.path / "result.png")
     for member in run.members:
         print(f"policy: {run.directory.policy_path(member, run.members)}")
@@ -204,6 +206,7 @@ def begin(options: argparse.Namespace) -> tuple[Any, Any]:
         seeds=options.seeds,
         task=options.task,
         cost=options.cost,
+        horizon=whole_steps(options.horizon) if options.task else None,
         episodes=options.episodes,
         out=out,
         origin={"source": options.log, "options": reading_options(options)},
@@ -225,6 +228,11 @@ def holdout_of(options: argparse.Namespace, log: Any) -> float:
         file=sys.stderr,
     )
     return 0.0
+
+
+def whole_steps(horizon: float | None) -> int | None:
+    """Where simulated episodes are cut off: a limit may be meant for any horizon, steps are whole."""
+    return None if horizon is None or math.isinf(horizon) else math.ceil(horizon)
 
 
 def require_ranges(method: Any) -> None:

@@ -21,13 +21,12 @@ from ringfence.errors import (
     UnequalLengths,
     WrongShape,
 )
+from ringfence.values import LARGEST_LOGGED
 
 Labels = Mapping[str, Sequence[str]]
 """What the user's file calls a column: one name for the whole, or one name for each dimension."""
 
 BLOCK_ROWS = 65_536
-# Differences and sums of a few numbers of this size are still float32, and nothing measured comes near.
-LARGEST = 1e37
 # Logs are often written in float32 after the controller clipped in float64: this much overshoot is rounding.
 BOUND_TOLERANCE = 1e-5
 # How ids that are not UTF-8 are decoded: to a character of its own for each byte, so that different ids stay different.
@@ -149,8 +148,8 @@ def given_bounds(name: str, bound: ArrayLike, dimensions: int) -> NDArray[np.flo
         raise InvalidSetting(
             f"{name} is {bound!r}; needed: one number, or one per action dimension ({dimensions})"
         ) from None
-    if not (np.abs(array) <= LARGEST).all():
-        raise InvalidSetting(f"{name} is {array.tolist()}; bounds must be finite numbers of at most {LARGEST:g}")
+    if not (np.abs(array) <= LARGEST_LOGGED).all():
+        raise InvalidSetting(f"{name} is {array.tolist()}; bounds must be finite numbers of at most {LARGEST_LOGGED:g}")
     return array
 
 
@@ -231,12 +230,14 @@ def _finite_float32(column: str, array: NDArray[Any], labels: Labels) -> NDArray
     with np.errstate(over="ignore"):  # too large for float32 becomes infinity, reported just below
         numbers = np.ascontiguousarray(array, dtype=np.float32)
     for block in blocks(len(numbers)):
-        finite = np.abs(numbers[block]) <= LARGEST
+        finite = np.abs(numbers[block]) <= LARGEST_LOGGED
         if finite.all():
             continue
         row, *dimension = (int(index) for index in np.argwhere(~finite)[0])
         value = array[(block.start + row, *dimension)]
-        reason = f"too large to compute with (most: {LARGEST:g})" if np.isfinite(value) else "not a finite number"
+        reason = (
+            f"too large to compute with (most: {LARGEST_LOGGED:g})" if np.isfinite(value) else "not a finite number"
+        )
         raise NonFiniteValue(
             f"{column_label(column, labels, *dimension)} is {value} in row {block.start + row}, {reason}; "
             "remove its episode or repair the value"

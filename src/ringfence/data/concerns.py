@@ -21,6 +21,7 @@ BROKEN_CHAIN = 0.01  # share of rows
 SATURATED = 0.25  # share of action values
 AT_BOUND = 1e-3  # of the action range
 RESOLVED = 1e-4  # change over size of an observation: float32 has some thousand steps left
+EMPTY_ROWS = 2  # rows at the end that are 0 in every column
 DETERMINISTIC = 0.01  # share of the actions' variance that the state leaves open
 
 
@@ -135,6 +136,12 @@ def _rows(dataset: Dataset) -> Iterator[Concern]:
             "such numbers float32 keeps about seven digits, so small changes are lost; subtract an offset before logging",
             "subtract a constant, such as the start time, from the column",
         )
+    if (empty := _empty_rows_at_the_end(dataset)) >= EMPTY_ROWS:
+        yield Concern(
+            f"the last {empty} rows are 0 in every column: they may be room that was reserved and never written to",
+            "check that the program that wrote the log ran to its end, and cut these rows off; if the plant did stand "
+            "still at 0, nothing",
+        )
     duplicates = _duplicate_share(dataset)
     if duplicates > DUPLICATES:
         yield Concern(
@@ -160,6 +167,17 @@ def _broken_chain(dataset: Dataset) -> float:
         close = np.abs(dataset.next_observations[block] - following) <= 1e-4 * (1 + np.abs(following))
         broken += int((inner[block] & ~close.all(axis=1)).sum())
     return broken / max(int(inner.sum()), 1)
+
+
+def _empty_rows_at_the_end(dataset: Dataset) -> int:
+    """The number of rows after the last one with an observation, an action, a reward or a cost that is not 0."""
+    for block in reversed(list(blocks(len(dataset)))):
+        used = dataset.observations[block].any(axis=1) | dataset.actions[block].any(axis=1)
+        used |= (dataset.rewards[block] != 0) | (dataset.costs[block] != 0)
+        if used.any():
+            last = int(block.start) + int(np.flatnonzero(used)[-1])
+            return len(dataset) - 1 - last
+    return len(dataset)
 
 
 def _saturated_share(dataset: Dataset) -> float:

@@ -89,11 +89,14 @@ def bear(model: Model, observations: Any, noise: Noise | None) -> Any:
 
 
 def best_by_penalised_value(model: Model, states: Any, actions: Any, batch: int) -> Any:
-    """In each state the candidate with the greatest Qr_1 - lambda Qc; a state's candidates are consecutive rows."""
+    """In each state the candidate with the greatest Qr_1 - lambda Qc; a state's candidates are consecutive rows. NaN where
+    a value is not finite: then nothing says which is best."""
     reward = model.run("reward_1", observation=states, action=actions)
     cost = model.run("cost", observation=states, action=actions)
-    best = (reward - model.tensors["lambda"] * cost).reshape(batch, -1).argmax(1)
-    return actions.reshape(batch, -1, actions.shape[-1])[model.xp.arange(batch), best]
+    values = (reward - model.tensors["lambda"] * cost).reshape(batch, -1)
+    best = actions.reshape(batch, -1, actions.shape[-1])[model.xp.arange(batch), values.argmax(1)]
+    known = model.xp.isfinite(values).all(1, keepdims=True)
+    return model.xp.where(known, best, np.float32(np.nan))
 
 
 def mixture(model: Model, observations: Any, noise: Noise | None) -> Any:

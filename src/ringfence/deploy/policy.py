@@ -1,5 +1,6 @@
 """`Policy`: observations in, actions out, in the user's own units. NumPy and safetensors only."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -52,12 +53,17 @@ class Policy:
         `limit` is for policies that were trained for a range of limits. With `deterministic=False` the action is
         sampled, from `rng` if given."""
         batch = self._checked(observations)
-        if batch.ndim == 1 and deterministic:
-            return self.act_unchecked(batch, limit=limit)
-        noise = None if deterministic else (np.random.default_rng() if rng is None else rng)
-        actions = self.artifact.act(np.atleast_2d(batch), noise, limit)
-        first: np.ndarray = actions[0] if batch.ndim == 1 else actions
-        return first
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at
+            if batch.ndim == 1 and deterministic:
+                actions = self.act_unchecked(batch, limit=limit)
+            else:
+                noise = None if deterministic else (np.random.default_rng() if rng is None else rng)
+                actions = self.artifact.act(np.atleast_2d(batch), noise, limit)
+                actions = actions[0] if batch.ndim == 1 else actions
+        finite = math.isfinite(sum(actions.tolist())) if batch.ndim == 1 else bool(np.isfinite(actions).all())
+        if not finite:  # of few numbers, Python's sum is the quicker check
+            raise _overflow(batch, actions)
+        return actions
 
     def act_unchecked(self, observation: np.ndarray, *, limit: float | None = None) -> np.ndarray:
         """The deterministic action of one observation that is known to be a finite float32 vector of the right size."""
@@ -125,3 +131,13 @@ class Policy:
 
     def __repr__(self) -> str:
         return repr(self.artifact).replace("Artifact", "Policy", 1)
+
+
+def _overflow(observations: np.ndarray, actions: np.ndarray) -> NonFiniteValue:
+    rows = observations if observations.ndim == 2 else observations[None]
+    row = int(np.flatnonzero(~np.isfinite(np.atleast_2d(actions)).all(1))[0])
+    which = f" [{row}]" if observations.ndim == 2 else ""
+    return NonFiniteValue(
+        f"the policy's numbers leave float32 for observation{which}, {np.array2string(rows[row], threshold=8)}: its action "
+        "would not be a number. Check the observation's units, or whether this is the policy that was trained"
+    )

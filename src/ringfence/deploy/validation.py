@@ -9,7 +9,7 @@ import numpy as np
 from ringfence.deploy.actors import DISTANCE, KINDS, OF_ANY_KIND, component_count
 from ringfence.deploy.network import Network, check_layers, input_count, layer_names, output_count
 from ringfence.errors import InvalidSetting, NonFiniteValue, UnknownName, WrongShape
-from ringfence.values import is_number
+from ringfence.values import LARGEST_LOGGED, is_number
 
 if TYPE_CHECKING:
     from ringfence.deploy.artifact import Artifact
@@ -161,6 +161,10 @@ def vector(name: str, value: Any) -> np.ndarray:
     found = np.array(value, np.float32)
     if found.ndim != 1 or not np.isfinite(found).all():
         raise WrongShape(f"{name} must be a vector of finite numbers, not of shape {found.shape}: {found}")
+    if not (np.abs(found) <= np.float32(LARGEST_LOGGED)).all():
+        raise InvalidSetting(
+            f"{name} holds {found[np.abs(found).argmax()]:g}; no log has numbers beyond {LARGEST_LOGGED:g}"
+        )
     found.flags.writeable = False
     return found
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from ringfence.data.episodes import discounted_sum
 from ringfence.evaluation.episodes import Episode
 from ringfence.evaluation.statistics import bootstrap_interval
 
@@ -78,6 +79,18 @@ class Evaluation:
         means = {name.replace(" ", "_"): values["mean"] for name, values in summary.items() if isinstance(values, dict)}
         spread = {f"{name.replace(' ', '_')}_std": summary[name]["std"] for name in ("return", "discounted cost")}
         return {**means, **spread, "share_over_limit": float(self.share_over_limit or 0.0)}
+
+    def scores_of_first(self, steps: int) -> dict[str, float]:
+        """What recorded episodes got in their first steps, to stand beside shorter ones; nothing if none is longer."""
+        if self.episodes is None or self.lengths.max() <= steps:
+            return {}
+        returns, costs = (
+            np.array([discounted_sum(getattr(e, name)[:steps], self.discount) for e in self.episodes])
+            for name in ("rewards", "costs")
+        )
+        over = 0.0 if self.limit is None else float(np.mean(costs > self.limit))
+        means = {"first_discounted_return": float(returns.mean()), "first_discounted_cost": float(costs.mean())}
+        return {"first_steps": steps, **means, "first_share_over_limit": over}
 
     def print(self, console: "Console | None" = None) -> None:
         """A table of the measures."""

@@ -55,7 +55,7 @@ def train_cell(cell: Cell, path: Path, log_file: Path) -> dict[str, Any] | None:
         "evaluations": [rounded(row) for row in run.evaluations],
         "metrics": [rounded(row) for row in worth_keeping(run.metrics, cell.schedule.evaluate_every)],
         "warnings": [rounded(row) for row in run.warnings],
-        "test": test_policy(cell, run.policy),
+        "test": test_policy(cell, run.policy, run.configuration.extras.get("horizon")),
         "policy": run.policy.checksum,
         "seconds": round(seconds, 1),
         "threads": int(os.environ.get("NPROC", 0)) or os.cpu_count(),
@@ -66,8 +66,8 @@ def train_cell(cell: Cell, path: Path, log_file: Path) -> dict[str, Any] | None:
     }
 
 
-def test_policy(cell: Cell, policy: Any) -> dict[str, Any] | None:
-    """The last iterate on fresh episodes: one number for each of them."""
+def test_policy(cell: Cell, policy: Any, horizon: int | None) -> dict[str, Any] | None:
+    """The last iterate on fresh episodes, cut off after `horizon` steps if it is given: one number for each of them."""
     if cell.task is None:
         return None
     from ringfence.evaluation import evaluate
@@ -79,6 +79,7 @@ def test_policy(cell: Cell, policy: Any) -> dict[str, Any] | None:
         seed=TEST_SEED,
         limit=cell.limit,
         discount=cell.hyperparameters["discount"],
+        horizon=horizon,
     )
     episodes: dict[str, Any] = tested.to_dict()["per episode"]
     return {name.replace(" ", "_"): rounded({"": values})[""] for name, values in episodes.items()}

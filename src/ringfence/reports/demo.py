@@ -17,7 +17,10 @@ Tested = list[tuple[str, float | None, Evaluation]]  # the policy, the limit it 
 
 def print_comparison(tested: Tested, console: Console) -> None:
     first = tested[0][2]
-    table = Table(title=f"{first.task}: means of {len(first.returns)} episodes", title_justify="left")
+    table = Table(
+        title=f"{first.task}: means of {len(first.returns)} episodes of up to {first.lengths.max()} steps",
+        title_justify="left",
+    )
     for column in ("", "limit", "return", "discounted cost", "cost per step", "episodes over the limit"):
         table.add_column(column, justify="left" if not column else "right")
     for name, limit, found in tested:

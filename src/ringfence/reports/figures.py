@@ -64,7 +64,7 @@ def curves_figure(gathered: Gathered, path: Path) -> list[Path]:
                 label_ends(axes, ends)
                 axes.set_ylabel(label if column == 0 else "")
             panels[0, column].set_title(log)
-            panels[1, column].set_xlabel("training step")
+            panels[1, column].set_xlabel(f"training step\n{simulated(gathered, log)}")
         return save(figure, path)
 
 
@@ -96,15 +96,19 @@ def limits_figure(gathered: Gathered, path: Path) -> list[Path]:
                 label_ends(axes, ends)
                 axes.set_ylabel(label if column == 0 else "")
             panels[0, column].set_title(log)
-            panels[2, column].set_xlabel("limit (discounted)")
+            panels[2, column].set_xlabel(f"limit (discounted)\n{simulated(gathered, log)}")
         return save(figure, path)
+
+
+def simulated(gathered: Gathered, log: str) -> str:
+    return f"(simulated episodes of up to {gathered.longest_episode(log)} steps)"
 
 
 def per_step(gathered: Gathered, log: str, limits: np.ndarray) -> np.ndarray:
     """The limits as costs per step over an episode of full length."""
     group: Group = next(group for group in gathered.groups if group.log == log)
     discount = group.results[0]["cell"]["hyperparameters"]["discount"]
-    horizon = gathered.references.get(log, {}).get("log", {}).get("horizon", np.inf)
+    horizon = gathered.references.get(log, {}).get("log", {}).get("horizon") or gathered.longest_episode(log)
     return np.array([Limit(float(limit), discount, horizon).per_step for limit in limits])
 
 

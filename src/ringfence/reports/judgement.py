@@ -9,6 +9,7 @@ from ringfence.evaluation.ope.calibration import SourceCheck
 from ringfence.evaluation.ope.choose import Choice
 from ringfence.evaluation.ope.judge import Judgement
 from ringfence.evaluation.ope.tail import WORST
+from ringfence.training.verdict import DISAGREE, Verdict
 
 
 def print_judgements(judgements: Sequence[Judgement], console: Console) -> None:
@@ -96,8 +97,18 @@ def tail_line(judgement: Judgement) -> str:
     return f"{line}, if costs scatter as they do in the log"
 
 
+def print_disagreements(verdicts: Sequence[Verdict], judgements: Sequence[Judgement], console: Console) -> None:
+    """Where the verdict of training and the episodes set aside say the opposite of each other."""
+    for verdict, judgement in zip(verdicts, judgements, strict=False):
+        if {verdict.judgement, judgement.verdict} == {"inside", "outside"}:
+            prefix = f"{judgement.name}: " if len(judgements) > 1 else ""
+            console.print(f"{prefix}{DISAGREE}.", highlight=False, soft_wrap=True)
+
+
 def print_choice(choice: Choice, console: Console) -> None:
     console.print(table_of(choice.candidates))
+    first = choice.candidates[0]
+    console.print(f"Discounted (at {first.discount:g}) over {first.horizon} steps.", highlight=False, soft_wrap=True)
     for candidate in choice.candidates:
         console.print(f"{candidate.name}: {candidate.sentence}", highlight=False, soft_wrap=True)
     console.print(f"chosen: {choice.chosen or 'none'}. {choice.reason}", highlight=False, soft_wrap=True)

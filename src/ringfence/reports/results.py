@@ -86,6 +86,11 @@ class Gathered:
     def of(self, log: str, label: str) -> list[Group]:
         return [group for group in self.groups if (group.log, group.label) == (log, label)]
 
+    def longest_episode(self, log: str) -> int:
+        """Steps of the longest test episode of the policies learned from this log."""
+        tests = [result["test"] for group in self.groups if group.log == log for result in group.results]
+        return int(max(max(test["length"]) for test in tests if test))
+
     def behaviour(self, log: str, which: str, how: str) -> dict[str, float] | None:
         found: dict[str, float] | None = self.references.get(log, {}).get("behaviours", {}).get(which, {}).get(how)
         return found

@@ -15,7 +15,7 @@ from ringfence.files import atomic_write
 from ringfence.limits import over_horizon
 from ringfence.reports.pictures import mark_limit, without_box
 from ringfence.training.record import Run
-from ringfence.training.verdict import last_row
+from ringfence.training.verdict import ALMOST_ALL, last_row
 
 Row = dict[str, Any]
 
@@ -26,19 +26,31 @@ def print_run(run: Run, console: Console) -> None:
     discount, horizon = configuration.discount, configuration.horizon
     table = Table(title=f"{configuration.method}, {configuration.schedule.steps:,} steps", title_justify="left")
     evaluated = bool(run.evaluations)
-    columns = ["seed", "limit", "expected cost", "expected return"]
-    columns += ["return", "discounted cost", "episode cost", "episodes over limit"] if evaluated else []
+    short = over_horizon(1.0, discount, horizon) <= ALMOST_ALL
+    columns = ["seed", "limit", "expected cost, endless"]
+    columns += (
+        [f"expected {what}, {horizon} steps" for what in ("cost", "return")] if short else ["expected return, endless"]
+    )
+    columns += ["discounted return", "discounted cost", "return", "cost", "episodes over limit"] if evaluated else []
     for column in columns:
         table.add_column(column, justify="right")
     for member in run.members:
         trained, tested = last_row(run.metrics, member, "policy"), last_row(run.evaluations, member)
-        cells = [str(member.seed), f"{member.limit:g}", _number(trained, "qc_start"), _number(trained, "qr_start")]
+        part = over_horizon(1.0, discount, horizon) if short else 1.0
+        cells = [str(member.seed), f"{member.limit:g}", _number(trained, "qc_start")]
+        cells += [_number(trained, "qc_start", part)] if short else []
+        cells += [_number(trained, "qr_start", part)]
         if evaluated:
-            cells += [_spread(tested, "return"), _spread(tested, "discounted_cost")]
+            cells += [
+                _number(tested, "discounted_return"),
+                _spread(tested, "discounted_cost"),
+                _spread(tested, "return"),
+            ]
             cells += [_number(tested, "episode_cost"), f"{tested.get('share_over_limit', float('nan')):.0%}"]
         table.add_row(*cells)
     console.print(table)
-    simulated = "; the other columns are simulated episodes" if evaluated else ""
+    lengths = [row["length"] for row in run.evaluations if "length" in row]
+    simulated = f"; the other columns are simulated episodes of up to {max(lengths):.0f} steps" if lengths else ""
     console.print(
         f"expected: the critics' discounted sums (at {discount:g}) without end; over the log's horizon of {horizon} steps "
         f"they are {over_horizon(1.0, discount, horizon):.3g} times as much at a steady pace{simulated}",
@@ -79,7 +91,7 @@ def _plot_beside_log(run: Run, dataset: Dataset, axes: Any) -> None:
         trained = last_row(run.metrics, member, "policy")
         if "qc_start" in trained:
             point = share * trained["qc_start"], share * trained["qr_start"]
-            label = f"policy, seed {member.seed} (expected)"
+            label = f"policy, seed {member.seed} (expected{_later(trained['qc_start'], share, member.limit)})"
             axes.scatter(*point, marker="*", s=130, color=f"C{i % 10}", label=label, zorder=3)
     for limit in sorted({member.limit for member in run.members}):
         mark_limit(axes, limit, f"limit {limit:g}")
@@ -88,6 +100,11 @@ def _plot_beside_log(run: Run, dataset: Dataset, axes: Any) -> None:
         ylabel=f"discounted return over {horizon} steps",
     )
     axes.legend(fontsize=7, frameon=False, loc="lower right")
+
+
+def _later(cost: float, share: float, limit: float) -> str:
+    """A star left of the limit whose sum without end, which the verdict goes by, is on the other side of it."""
+    return f"; OUTSIDE without end: {cost:.3g}" if share * cost <= limit < cost else ""
 
 
 def _plot_training(run: Run, axes: Any, name: str) -> None:
@@ -109,8 +126,8 @@ def _plot_training(run: Run, axes: Any, name: str) -> None:
     axes.title.set_fontsize(8)
 
 
-def _number(row: Row, name: str) -> str:
-    return f"{row[name]:.4g}" if name in row else "-"
+def _number(row: Row, name: str, part: float = 1.0) -> str:
+    return f"{part * row[name]:.4g}" if name in row else "-"
 
 
 def _spread(row: Row, name: str) -> str:

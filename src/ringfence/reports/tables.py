@@ -37,6 +37,7 @@ def results_table(gathered: Gathered) -> Rows:
         "discounted cost",
         "cost per step",
         "episodes over limit",
+        "steps per episode",
     ]
     header += ["seeds over limit", "normalised return", "cost / limit", "DSRL return", "DSRL cost"]
     rows = [header]
@@ -47,6 +48,7 @@ def results_table(gathered: Gathered) -> Rows:
                 *(group.log, f"{group.limit:g}", group.label, str(len(group.results)), f"{group.steps}"),
                 *(with_interval(group.last("return"), 0), with_interval(costs, 1)),
                 *(with_interval(group.last("step_cost"), 3), f"{group.violations().mean():.0%}"),
+                f"{group.last('length').mean():.0f}",
                 f"{np.sum(costs > group.limit)} of {len(costs)}",
                 *normalised(gathered, group),
             ]
@@ -56,7 +58,18 @@ def results_table(gathered: Gathered) -> Rows:
 
 def expectations_table(gathered: Gathered) -> Rows:
     """Without a simulator: what the critics expect from the states where logged episodes start."""
-    rows = [["log", "limit", "method", "seeds", "steps", "expected return", "expected cost", "seeds over limit"]]
+    rows = [
+        [
+            "log",
+            "limit",
+            "method",
+            "seeds",
+            "steps",
+            "expected return (endless)",
+            "expected cost (endless)",
+            "seeds over limit",
+        ]
+    ]
     for group in gathered.groups:
         returns, costs = group.expected("qr_start"), group.expected("qc_start")
         over = f"{np.sum(costs > group.limit)} of {len(costs)}" if len(costs) else "-"

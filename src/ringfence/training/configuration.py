@@ -156,6 +156,8 @@ def _parse(content: Mapping[str, Any]) -> Configuration:
         raise InvalidSetting(f"holdout must be a number from 0 up to (but not) 1, not {extras['holdout']!r}")
     if not is_whole(extras.get("episodes", 1)) or extras.get("episodes", 1) < 1:
         raise InvalidSetting(f"episodes must be at least 1, not {extras['episodes']!r}")
+    if not is_whole(extras.get("horizon", 1)) or extras.get("horizon", 1) < 1:
+        raise InvalidSetting(f"horizon must be at least 1 step, not {extras['horizon']!r}")
     for name in ("task", "cost"):
         if not isinstance(extras.get(name), str | None):
             raise InvalidSetting(f"{name} must be text")

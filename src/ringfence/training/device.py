@@ -59,18 +59,21 @@ def spec_of(dataset: Dataset) -> Spec:
 
 def diagnostic_sample(dataset: Dataset, data: DeviceData, discount: float) -> Sample:
     """A fixed sample of rows, with what followed them, and of the states that episodes start in. Rows too near to a
-    truncation are left out where others exist: the log does not show their future."""
+    truncation are left out: the log does not show their future. Where it shows that of no row, those with half an episode
+    or more before them are taken, and what followed is brought to a sum without end, as critics have it, at a steady
+    pace."""
     rng = np.random.default_rng(0)
     lengths = dataset.episode_ends - dataset.episode_starts
     remaining = np.repeat(dataset.episode_ends, lengths) - np.arange(len(dataset))
     terminated = np.repeat(dataset.terminations[dataset.episode_ends - 1], lengths)
     known = np.flatnonzero(terminated | (discount**remaining < LEFT_OUT))
-    pool = known if len(known) else np.arange(len(dataset))
+    pool = known if len(known) else np.flatnonzero(remaining >= dataset.horizon / 2)
     rows = np.sort(rng.choice(pool, min(SAMPLE_ROWS, len(pool)), replace=False))
     starts = dataset.episode_starts
     starts = np.sort(rng.choice(starts, min(SAMPLE_ROWS, len(starts)), replace=False))
+    shown = np.float64(1.0) if len(known) else 1.0 - discount ** remaining[rows]
     return Sample(
         batch=data.batch(jnp.asarray(rows), jnp.asarray(starts))._replace(times=data.times(jnp.asarray(rows))),
-        cost_to_go=jnp.asarray(dataset.cost_to_go(discount)[rows], jnp.float32),
-        return_to_go=jnp.asarray(dataset.return_to_go(discount)[rows], jnp.float32),
+        cost_to_go=jnp.asarray(dataset.cost_to_go(discount)[rows] / shown, jnp.float32),
+        return_to_go=jnp.asarray(dataset.return_to_go(discount)[rows] / shown, jnp.float32),
     )

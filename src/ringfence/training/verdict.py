@@ -13,6 +13,11 @@ from ringfence.training.configuration import Configuration, Member
 
 Row = dict[str, Any]
 Judgement = Literal["inside", "outside", "unsure", "no estimate"]
+ALMOST_ALL = 0.99  # of a sum without end: where the log's horizon covers more, the two need not be told apart
+DISAGREE = (
+    "the critic above says otherwise: it counts without end, and it trained the policy. This judgement is over the log's "
+    "horizon, by episodes that training did not see. Until you know why they differ, plan for the worse of the two"
+)
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ def judge(
 def _also_over_horizon(cost: float, configuration: Configuration) -> str:
     """A critic's sum has no end; where the log's episodes are short, what it means over their horizon."""
     finite = over_horizon(cost, configuration.discount, configuration.horizon)
-    if finite > 0.99 * cost:
+    if finite > ALMOST_ALL * cost:
         return ""
     return (
         f" (without end; at a steady pace {finite:.3g} over {configuration.horizon} steps, the log's longest episode)"

@@ -34,7 +34,8 @@ def judge(log):
 def test_the_cautious_controller_is_inside_and_the_other_outside(judge):
     safe, unsafe = (judge(shipped_policy("reactor", name), 20.0, name=name) for name in ("safe", "unsafe"))
     assert (safe.verdict, unsafe.verdict) == ("inside", "outside")
-    assert safe.sentence.startswith("inside the limit (at this confidence): the expected discounted cost is at most")
+    wanted = "inside the limit (at this confidence): the expected discounted cost over 120 steps is at most"
+    assert safe.sentence.startswith(wanted)
     assert unsafe.returned.lower > safe.returned.value
     assert (safe.share_over_limit, unsafe.share_over_limit) == pytest.approx((0, 1), abs=0.02)
     assert safe.support.foreign_on_path < 0.1
@@ -127,13 +128,15 @@ def test_the_choice_is_the_most_return_inside_and_is_confirmed_by_other_episodes
     ("bounds", "verdict"), [((1, 0, 2), "inside"), ((9, 8, 10), "outside"), ((5, 3, 7), "cannot tell")]
 )
 def test_the_sentence_follows_the_bounds(bounds, verdict):
-    assert decide(Estimate(*bounds), 5.0, 0.95, [])[0] == verdict
-    assert decide(Estimate(*bounds), 5.0, 0.95, [("no support", "more rows")]) == (
+    said, reason, _ = decide(Estimate(*bounds), 5.0, 0.95, [], 119)
+    assert said == verdict
+    assert "the expected discounted cost over 119 steps is" in reason
+    assert decide(Estimate(*bounds), 5.0, 0.95, [("no support", "more rows")], 119) == (
         "cannot tell",
         "no support",
         "more rows",
     )
-    assert decide(Estimate(*bounds), None, 0.95, [])[0] is None
+    assert decide(Estimate(*bounds), None, 0.95, [], 119)[0] is None
 
 
 def test_the_measured_error_is_relative_to_the_values_and_without_the_noise_of_the_reference():

@@ -121,13 +121,15 @@ def bear(source: Source) -> list[str]:
 
 
 def best(source: Source, count: int, candidate: list[str], before: list[str] | None = None) -> list[str]:
-    """The candidate with the greatest Qr_1 - lambda Qc, the first of equals."""
+    """The candidate with the greatest Qr_1 - lambda Qc, the first of equals; none if one of them is not finite."""
     penalty = number(source.artifact.tensors["lambda"][0])
     loop = [
         *candidate,
         source.call("reward_1", "&reward", observation="state", action="candidate"),
         source.call("cost", "&cost", observation="state", action="candidate"),
         f"reward -= {penalty} * cost;",
+        "if (!isfinite(reward))",
+        "    return middle(action);",
         "if (n == 0 || reward > best) {",
         "    best = reward;",
         f"    join(unit, candidate, {ACT});",

@@ -164,7 +164,7 @@ class Judge:
         returned, _ = self._estimates("return", values, rolled, confidence)
         cost, (backups, modelled) = self._estimates("cost", values, rolled, confidence)
         why_not = self._cannot_judge(values, support)
-        verdict, reason, advice = decide(cost, limit, confidence, why_not)
+        verdict, reason, advice = decide(cost, limit, confidence, why_not, self.horizon)
         scatter = max(values.cost_spread, self.calibration.least_scatter(cost.value))
         tail = tail_of(cost.value, cost.upper, scatter, self.calibration.shape, limit)
         return Judgement(
@@ -266,26 +266,27 @@ def bounded(estimate: Uncertain, confidence: float, positive: bool) -> Estimate:
 
 
 def decide(
-    cost: Estimate, limit: float | None, confidence: float, why_not: list[tuple[str, str]]
+    cost: Estimate, limit: float | None, confidence: float, why_not: list[tuple[str, str]], horizon: int
 ) -> tuple[Sentence | None, str, str]:
     """The sentence, its reason, and what would help."""
     if why_not:
         reasons, advice = ("; ".join(parts) for parts in zip(*why_not, strict=True))
         return (None if limit is None else "cannot tell"), reasons, advice
+    what = f"the expected discounted cost over {horizon} steps"
     bounds = f"{cost.lower:.4g} to {cost.upper:.4g} (each bound at {confidence:.0%})"
     if limit is None:
-        return None, f"the expected discounted cost is {cost.value:.4g}, {bounds}", ""
+        return None, f"{what} is {cost.value:.4g}, {bounds}", ""
     if cost.upper <= limit:
-        return "inside", f"the expected discounted cost is at most {cost.upper:.4g}, the limit is {limit:.4g}", ""
+        return "inside", f"{what} is at most {cost.upper:.4g}, the limit is {limit:.4g}", ""
     if cost.lower > limit:
         return (
             "outside",
-            f"the expected discounted cost is at least {cost.lower:.4g}, the limit is {limit:.4g}",
+            f"{what} is at least {cost.lower:.4g}, the limit is {limit:.4g}",
             f"train for a lower limit, or allow at least {cost.upper:.4g}",
         )
     return (
         "cannot tell",
-        f"the expected discounted cost is {bounds}, and the limit of {limit:.4g} lies in between",
+        f"{what} is {bounds}, and the limit of {limit:.4g} lies in between",
         f"judge from more episodes, train for a limit of about {limit - (cost.upper - cost.value):.4g}, or allow at "
         f"least {cost.upper:.4g}",
     )

@@ -30,6 +30,7 @@ def command_of(configuration: Configuration) -> str | None:
         words += ["--set", *(f"{name}={json.dumps(value)}" for name, value in changed.items())]
     for name in ("task", "cost"):
         words += [f"--{name}", str(extras[name])] if extras.get(name) else []
+    words += ["--horizon", str(extras["horizon"])] if extras.get("horizon") else []
     if extras.get("episodes", defaults.EPISODES) != defaults.EPISODES:
         words += ["--episodes", str(extras["episodes"])]
     for name in SCHEDULE:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ringfence.evaluation.statistics import bootstrap_interval
 from ringfence.limits import over_horizon
-from ringfence.reports.html.run_numbers import judgements_of
+from ringfence.reports.html.run_numbers import judgements_of, simulated
 from ringfence.training import Run
 from ringfence.training.verdict import last_row
 
@@ -99,7 +99,7 @@ def sweep_numbers(results: Path) -> Comparison:
         kind="sweep",
         title=gathered.name,
         evidence="fresh simulated episodes" if tested else "the critics",
-        measure="return; discounted cost" if tested else "discounted sums without end",
+        measure=f"return; discounted cost, {steps_of(found)}" if tested else "discounted sums without end",
         axes=("discounted cost", "return")
         if tested
         else ("discounted cost, without end", "discounted return, without end"),
@@ -110,6 +110,11 @@ def sweep_numbers(results: Path) -> Comparison:
         missing=tuple(sorted(set(experiment["cells"]) - {result.get("id", "") for result in found})),
         command=str(experiment.get("command", "")),
     )
+
+
+def steps_of(results: Sequence[Mapping[str, Any]]) -> str:
+    longest = max(max(result["test"]["length"]) for result in results)
+    return f"over episodes of up to {longest:.0f} steps"
 
 
 def of_cell(result: Mapping[str, Any], tested: bool) -> Candidate:
@@ -162,8 +167,7 @@ def runs_numbers(paths: Sequence[Path], log: Any, limit: float | None, why_no_lo
     pairs = zip(labels_of(runs), runs, strict=True)
     candidates = tuple(candidate for label, run in pairs for candidate in of_run(label, run, evidence))
     choices, why = choices_among(paths, runs, log, limit) if log is not None else ([], why_no_log)
-    horizons = sorted({run.configuration.horizon for run in runs})
-    over = f"over {' and '.join(map(str, horizons))} steps"
+    over = f"over {' and '.join(map(str, horizons_of(runs, evidence)))} steps"
     return Comparison(
         kind="comparison",
         title=f"{len(runs)} runs",
@@ -175,6 +179,18 @@ def runs_numbers(paths: Sequence[Path], log: Any, limit: float | None, why_no_lo
         choices=tuple(choices),
         why_no_choice=why,
     )
+
+
+def horizons_of(runs: Sequence[Run], evidence: str) -> list[int]:
+    """Over how many steps the numbers of this evidence are. Simulated episodes may be shorter than the log's."""
+    found = set()
+    for run in runs:
+        lengths = {run.configuration.horizon}
+        if evidence == "simulation":
+            rows = [last_row(run.evaluations, member) for member in run.members]
+            lengths = {int(row.get("first_steps", round(row["length"]))) for row in rows}
+        found |= lengths
+    return sorted(found)
 
 
 def labels_of(runs: Sequence[Run]) -> list[str]:
@@ -210,8 +226,8 @@ def of_run(label: str, run: Run, evidence: str) -> list[Candidate]:
                 "over_limit": judgement.get("share_over_limit"),
             }
         elif evidence == "simulation":
-            known = {"returned": tested["discounted_return"], "cost": tested["discounted_cost"],
-                     "over_limit": tested.get("share_over_limit")}  # fmt: skip
+            returned, cost, over, _ = simulated(tested)
+            known = {"returned": returned, "cost": cost, "over_limit": over}
         elif "qc_start" in trained and "qr_start" in trained:
             scale = over_horizon(1.0, run.configuration.discount, run.configuration.horizon)
             known = {"returned": scale * trained["qr_start"], "cost": scale * trained["qc_start"]}

@@ -79,8 +79,8 @@ def _table(found: Comparison) -> Table:
     rows = tuple(_row(c, any(c.name == name for _, name in chosen), with_log, judged) for c in found.candidates)
     caption = (
         f"By {found.evidence} ({found.measure}). A click on a heading sorts. Intervals: 95 % of the mean over episodes in "
-        "simulation; the one-sided bounds where episodes were set aside. Verdict of training: by the critic or by "
-        "simulation."
+        "simulation; the one-sided bounds where episodes were set aside. Verdict of training: by "
+        "simulation, or by the critic's sum without end."
     )
     return Table(headings, rows, caption=caption, tools=True, name="policies")
 

@@ -63,9 +63,18 @@ def learning_plots(run: Run) -> tuple[Part, ...]:
     for key, what in (("discounted_cost", "Simulated cost"), ("return", "Simulated return")):
         plot = plots.blank("step", key.replace("_", " "))
         if _curves(run, plot, "evaluations", {key: ""}, spread=f"{key}_std"):
-            caption = "Mean of the episodes of each evaluation; the band is one standard deviation."
+            caption = (
+                f"Mean of the episodes of each evaluation, of {simulated_lengths(run)} steps on average; the band is one "
+                "standard deviation."
+            )
             made.append(_with_limits(run, Plot(plot, what, caption), key == "discounted_cost"))
     return (Plots(tuple(made)),) if made else (Words("The run has no curves of return and cost yet."),)
+
+
+def simulated_lengths(run: Run) -> str:
+    lengths = [round(row["length"]) for row in run.evaluations if isinstance(row.get("length"), int | float)]
+    least, most = (f(lengths, default=0) for f in (min, max))
+    return f"{least}" if least == most else f"{least} to {most}"
 
 
 def health_parts(run: Run) -> tuple[Part, ...]:
@@ -92,8 +101,9 @@ def health_parts(run: Run) -> tuple[Part, ...]:
 def _critic_plots(run: Run) -> list[Plot]:
     """Critics against what really followed in the log."""
     caption = (
-        "In the log's own states. What followed stops with its episode, the critic's sum has no end: expect the critic to "
-        "lie above it, and both to settle."
+        "In the log's own states. Critics' sums have no end. What followed stops with its episode, in states with at least "
+        "95 % of a sum ahead; if all episodes are shorter it is brought to a sum without end at a steady pace. Both should "
+        "settle."
     )
     cost = {"sample_qc_data": "critic, logged actions", "sample_cost_to_go": "what followed"}
     earned = {"sample_qr_data": "critics, logged actions", "sample_qr_policy": "critics, the policy's"}

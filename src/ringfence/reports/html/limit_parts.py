@@ -10,14 +10,15 @@ from ringfence.limits import over_horizon
 from ringfence.reports.html import plots
 from ringfence.reports.html.parts import LimitTool, Part, Plot, Plots, Words, short
 from ringfence.reports.html.plots import thinned
-from ringfence.training import Member, Run
+from ringfence.training import Configuration, Member, Run
 
 POINTS, STARTS = 41, 500  # limits of a curve; states where episodes start, at most
 
 
 @dataclass(frozen=True)
 class LimitCurve:
-    """The mean over states where logged episodes start, over the log's horizon at a steady pace, at each limit."""
+    """The mean over states where logged episodes start at each limit: sums without end, as a verdict compares them with
+    the limit."""
 
     member: Member
     limits: np.ndarray
@@ -28,7 +29,6 @@ class LimitCurve:
 def limit_curves(run: Run, log: Dataset) -> tuple[LimitCurve, ...]:
     """A curve for each policy that takes the limit as an input and has critics of it."""
     starts = log.observations[log.episode_starts][thinned(len(log.episode_starts), STARTS)]
-    share = over_horizon(1.0, run.configuration.discount, run.configuration.horizon)
     made = []
     for member, artifact in zip(run.members, run.artifacts, strict=False):
         fits = artifact.observation_dim == log.observations.shape[1]
@@ -38,22 +38,22 @@ def limit_curves(run: Run, log: Dataset) -> tuple[LimitCurve, ...]:
         at = [artifact.at_limit(limit) for limit in limits]
         costs = np.array([one.cost_to_go(starts).mean() for one in at])
         returns = np.array([one.return_to_go(starts).mean() for one in at])
-        made.append(LimitCurve(member, limits, share * costs, share * returns))
+        made.append(LimitCurve(member, limits, costs, returns))
     return tuple(made)
 
 
-def limit_words(limits: np.ndarray, costs: np.ndarray, returns: np.ndarray, limit: float, horizon: int) -> str:
+def limit_words(limits: np.ndarray, costs: np.ndarray, returns: np.ndarray, limit: float) -> str:
     """As the page's script says it when the limit is moved."""
     cost, returned = np.interp(limit, limits, costs), np.interp(limit, limits, returns)
     where = "inside" if cost <= limit else "OUTSIDE"
     return (
         f"Told a limit of {short(limit)}, the policy is expected to cost {short(cost)} ({where}) and to earn "
-        f"{short(returned)}, discounted over {horizon} steps."
+        f"{short(returned)}, discounted without end."
     )
 
 
 def limit_parts(
-    curves: tuple[LimitCurve, ...], names: tuple[str, ...], horizon: int, start: float
+    curves: tuple[LimitCurve, ...], names: tuple[str, ...], configuration: Configuration, start: float
 ) -> tuple[tuple[Part, ...], dict[str, Any]]:
     """The parts of the section, and what the page's script needs; nothing without a curve."""
     if not curves:
@@ -62,7 +62,7 @@ def limit_parts(
     costs, returns = (np.mean([getattr(curve, name) for curve in curves], 0) for name in ("costs", "returns"))
     figures = []
     for what, title in (("costs", "cost"), ("returns", "return")):
-        plot = plots.blank("limit that the policy is told", f"discounted {title} over {horizon} steps")
+        plot = plots.blank("limit that the policy is told", f"discounted {title}, without end")
         for index, (curve, name) in enumerate(zip(curves, names, strict=True)):
             plots.lines(plot, name, curve.limits, getattr(curve, what), hue=plots.colour(index))
         if what == "costs":
@@ -70,12 +70,15 @@ def limit_parts(
         beside = float(np.mean([getattr(curve, what) for curve in curves]))
         plots.limit_line(plot, start, movable=True, beside=beside)
         figures.append(Plot(plot, f"Expected {title} at each limit"))
-    words = limit_words(limits, costs, returns, start, horizon)
+    words = limit_words(limits, costs, returns, start)
+    horizon = configuration.horizon
+    part = over_horizon(1.0, configuration.discount, horizon)
     note = (
         "One policy for every limit of the range (experimental). These are its own critics' expectations from the states "
-        "where logged episodes start, the mean over policies: move the limit to see them. They are estimates from the log; "
+        "where logged episodes start, the mean over policies: move the limit to see them. They have no end; over the log's "
+        f"{horizon} steps they are {part:.3g} times as much at a steady pace. They are estimates from the log; "
         "`ringfence judge RUN --limit L` judges the policy at a limit by episodes that it has not seen."
     )
     tool = LimitTool(float(limits[0]), float(limits[-1]), start, words)
-    data = {"limits": limits.tolist(), "costs": costs.tolist(), "returns": returns.tolist(), "horizon": horizon}
+    data = {"limits": limits.tolist(), "costs": costs.tolist(), "returns": returns.tolist()}
     return (Words(note), tool, Plots(tuple(figures))), {"curve": data}

@@ -132,11 +132,21 @@ def expectations_of(run: Run, member: Member, judgement: Mapping[str, Any] | Non
         returned, cost = (over_horizon(float(trained[key]), discount, horizon) for key in ("qr_start", "qc_start"))
         found.append(Expectation(name, "the critics, at a steady pace", returned, cost))
     if {"discounted_return", "discounted_cost", "length"} <= set(tested):
-        evidence = f"simulation, {tested['length']:.0f} steps an episode"
-        got = (float(tested["discounted_return"]), float(tested["discounted_cost"]))
         episodes = run.configuration.extras.get("episodes")
-        found.append(Expectation(name, evidence, *got, over_limit=tested.get("share_over_limit"), episodes=episodes))
+        returned, cost, over, steps = simulated(tested)
+        found.append(Expectation(name, f"simulation, {steps}", returned, cost, over_limit=over, episodes=episodes))
     return found
+
+
+def simulated(tested: Mapping[str, Any]) -> tuple[float, float, float | None, str]:
+    """Discounted return and cost of simulated episodes, the share of them over the limit, and over how many steps: of
+    episodes that are longer than the log's, the first as many."""
+    length = f"{tested['length']:.0f} steps"
+    if "first_steps" not in tested:
+        returned, cost = float(tested["discounted_return"]), float(tested["discounted_cost"])
+        return returned, cost, tested.get("share_over_limit"), f"{length} an episode"
+    returned, cost = float(tested["first_discounted_return"]), float(tested["first_discounted_cost"])
+    return returned, cost, tested["first_share_over_limit"], f"the first {tested['first_steps']} of {length}"
 
 
 def logged_of(log: Dataset, discount: float) -> Logged:

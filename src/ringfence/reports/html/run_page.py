@@ -3,6 +3,7 @@
 import numpy as np
 
 from ringfence.data import Dataset
+from ringfence.limits import over_horizon
 from ringfence.reports.html import plots
 from ringfence.reports.html.again import command_of
 from ringfence.reports.html.change_parts import change_parts
@@ -31,15 +32,16 @@ from ringfence.reports.html.parts import (
 )
 from ringfence.reports.html.run_numbers import Expectation, RunNumbers, named, run_numbers
 from ringfence.training import Run
+from ringfence.training.verdict import DISAGREE, last_row
 
 TONES: dict[str | None, Tone] = {
     "inside": "good", "outside": "bad", "unsure": "unsure", "no estimate": "unsure", "cannot tell": "unsure",
 }  # fmt: skip
+SUMS: dict[str | None, str] = {
+    "cost critic": "cost critic, without end",
+    "simulation": "simulation, to the end of its episodes",
+}
 MOST_HEADLINES = 3
-DISAGREE = (
-    "the critic above says otherwise: it counts without end, and it trained the policy. This judgement is over the log's "
-    "horizon, by episodes that training did not see. Until you know why they differ, plan for the worse of the two"
-)
 
 
 def run_page(run: Run, log: Dataset | None, why_no_log: str = "", limit: float | None = None) -> Page:
@@ -51,7 +53,7 @@ def run_page(run: Run, log: Dataset | None, why_no_log: str = "", limit: float |
     by_limit, curve = limit_parts(
         curves,
         tuple(named(run, c.member) for c in curves),
-        run.configuration.horizon,
+        run.configuration,
         run.members[0].limit if limit is None else limit,
     )
     missing = (Notice(f"The log is not here, so the policy cannot be compared with it: {why_no_log}",
@@ -122,12 +124,12 @@ def _verdict_table(found: RunNumbers) -> Table:
         cells = (
             Cell(verdict.judgement, None, TONES[verdict.judgement]),
             number(verdict.cost),
-            Cell(verdict.basis or ""),
+            Cell(SUMS.get(verdict.basis, "")),
         )
         rows.append(
             (number(verdict.seed), number(verdict.limit), *cells, Cell(judged or "", None, TONES.get(judged, "")))
         )
-    headings = ("seed", "limit", "verdict", "cost", "by", "by episodes set aside")
+    headings = ("seed", "limit", "verdict", "discounted cost", "by", "by episodes set aside")
     return Table(headings, tuple(rows), tools=True, name="verdicts")
 
 
@@ -140,13 +142,27 @@ def _comparison(found: RunNumbers) -> tuple[Part, ...]:
         tuple(_expectation_row(e) for e in (*logged, *found.expectations)),
         caption=f"Discounted (at {found.run.configuration.discount:g}) over {horizon} steps, the log's longest episode. The "
         f"critics' sums have no end; shown is what falls into {horizon} steps at a steady pace. The verdict of training "
-        "compares the whole sum with the limit.",
+        "compares the whole sum with the limit. Simulated episodes that are longer count up to there.",
         name="expectations",
     )
     plot, left_out = _comparison_plot(found)
     caption = "Points: logged episodes. Diamonds: their means. Stars: the policy, with the bounds of its estimate."
+    caption += beyond_without_end(found.run)
     caption += plots.OUTSIDE if left_out else ""
     return Plots((Plot(plot, "Return against cost, on one horizon", caption),)), table
+
+
+def beyond_without_end(run: Run) -> str:
+    """What the picture, over the log's horizon, does not show: a critic's sum that breaks the limit later on."""
+    part = over_horizon(1.0, run.configuration.discount, run.configuration.horizon)
+    later = []
+    for member in run.members:
+        cost = last_row(run.metrics, member, "policy").get("qc_start")
+        if cost is not None and part * cost <= member.limit < cost:
+            later.append(f"{named(run, member)} costs {short(cost)}")
+    if not later:
+        return ""
+    return f" Left of the limit over these steps, but outside it without end by the critics: {'; '.join(later)}."
 
 
 def _expectation_row(e: Expectation) -> tuple[Cell, ...]:
