@@ -13,6 +13,7 @@ from ringfence.algorithms.cpq_imagined import (
     AIM,
     EPISODES,
     HALVED,
+    PREDICTED,
     SETTLED,
     SLACK,
     Imagined,
@@ -74,6 +75,7 @@ def test_one_fit_goes_down_the_gradient_and_keeps_size_and_range(plant, batch):
     np.testing.assert_array_equal(after.high, np.maximum(1.5, np.max(batch.observations, 0)))
     followed = jnp.asarray(changes) / after.size
     assert float(plant_loss(after.network, batch, followed)) < float(loss)
+    assert float(after.error) == pytest.approx(float(loss), rel=1e-5)
     second, _ = after.fit(batch._replace(costs=3.0 * batch.costs))
     square = 0.5 * after.size[-1] ** 2 + 0.5 * np.mean((3.0 * batch.costs) ** 2)
     assert float(second.size[-1]) == pytest.approx(float(np.sqrt(square)), rel=1e-4)
@@ -190,8 +192,16 @@ def test_slack_rises_below_the_aim_falls_above_and_stays_in_its_range():
 
 
 def test_feedback_waits_for_the_policy_and_slows_down():
-    rates = [float(feedback_rate(jnp.asarray(step), 0.3)) for step in (0, SETTLED, SETTLED + 1, HALVED, 3 * HALVED)]
+    steps = (0, SETTLED, SETTLED + 1, HALVED, 3 * HALVED)
+    rates = [float(feedback_rate(jnp.asarray(step), jnp.asarray(0.05), 0.3)) for step in steps]
     assert rates == pytest.approx([0.0, 0.0, 0.3 / (1 + (SETTLED + 1) / HALVED), 0.15, 0.075])
+
+
+def test_a_model_that_explains_too_little_gives_no_feedback():
+    rates = [
+        float(feedback_rate(jnp.asarray(HALVED), jnp.asarray(error), 0.3)) for error in (PREDICTED, 1.01 * PREDICTED)
+    ]
+    assert rates == pytest.approx([0.15, 0.0])
 
 
 def test_the_actor_is_held_to_slack_times_the_limit(batch, departed):
@@ -216,8 +226,10 @@ def test_an_update_learns_the_plant_and_moves_the_slack_only_after_the_policy_se
     assert int(after.imagined.steps) == 1
     assert float(after.slack) == 1.0
     assert "imagined_cost" in metrics
-    late, _ = departed.update(replace(state, step=jnp.asarray(SETTLED)), batch, KEY)
-    rate = float(feedback_rate(jnp.asarray(SETTLED + 1), departed.feedback))
+    known = replace(state.plant, error=jnp.zeros(()), fitted=jnp.asarray(10_000))
+    late, _ = departed.update(replace(state, step=jnp.asarray(SETTLED), plant=known), batch, KEY)
+    assert 0.0 < float(late.plant.error) < PREDICTED
+    rate = float(feedback_rate(jnp.asarray(SETTLED + 1), late.plant.error, departed.feedback))
     cost = float(late.imagined.cost(departed.discount))
     assert float(late.slack) == pytest.approx(1.0 + rate * (AIM - cost / 0.05), abs=1e-5)
     detector, _ = departed.update_detector(state, batch, KEY)

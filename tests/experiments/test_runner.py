@@ -113,9 +113,9 @@ def test_two_starts_of_one_experiment_share_the_work(store):
 
 
 def test_a_killed_driver_takes_its_workers_along_and_a_new_start_finishes_the_work(store):
-    cells = experiment("plain", pause=0.1)
+    cells = experiment("plain", pause=0.5)  # long enough for a worker on a busy machine to see that its driver is gone
     run_path = store.path / "runs" / cells.cells[0].id
-    process = driver(store, "plain", pause=0.1)
+    process = driver(store, "plain", pause=0.5)
     until(lambda: len(lines(run_path / "steps")) >= 3)
     assert store.running() == {cells.cells[0].id}
     process.send_signal(signal.SIGKILL)

@@ -214,7 +214,8 @@ class CPQ(PaperCPQ):
         actors = state.actor, state.averaged_actor
         imagined = state.imagined.advance(state.plant, *actors, batch.starts, self.discount)
         cost = imagined.cost(self.discount)
-        slack = next_slack(state.slack, cost, state.limit, feedback_rate(state.step, self.feedback))
+        rate = feedback_rate(state.step, state.plant.error, self.feedback)
+        slack = next_slack(state.slack, cost, state.limit, rate)
         return replace(state, imagined=imagined, slack=slack), {**metrics, "imagined_cost": cost, "slack": slack}
 
     def fresh_critics(self, spec: Spec, keys: PRNGKeyArray) -> Critics:

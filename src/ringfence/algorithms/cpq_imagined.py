@@ -30,6 +30,7 @@ LONGEST = 1000  # steps of an imagined episode, at most; otherwise as many as th
 FITTED = Adam(2e-3)
 AVERAGED = 0.002  # share of the newest network in the one that imagines
 OUTSIDE = 0.1  # of a column's range in the log: further out an episode begins anew
+PREDICTED = 0.06  # error of the model, at most, for its word to count
 AIM = 0.97  # of the limit
 SLACK = (0.8, 1.2)
 SETTLED = 2500  # steps of the policy before its cost says anything
@@ -43,6 +44,7 @@ class Plant(eqx.Module):
     averaged: MLP  # the one that imagines
     optimiser: optax.OptState
     fitted: Int[Array, ""]  # steps
+    error: Scalar  # running mean of the loss: the share that the model leaves unexplained
     size: Float[Array, " obs_and_cost"]  # root mean square
     low: Float[Array, " obs"]  # of the log's states seen so far
     high: Float[Array, " obs"]
@@ -51,9 +53,15 @@ class Plant(eqx.Module):
     def create(cls, spec: Spec, hidden: Sequence[int], key: PRNGKeyArray) -> "Plant":
         columns = spec.observation_dim
         network = MLP(columns + spec.action_dim, columns + 1, hidden, normalise=True, key=key)
-        zeros = jnp.zeros(columns)
         return cls(
-            network, network, FITTED.init(network), jnp.zeros((), jnp.int32), jnp.ones(columns + 1), zeros, zeros
+            network=network,
+            averaged=network,
+            optimiser=FITTED.init(network),
+            fitted=jnp.zeros((), jnp.int32),
+            error=jnp.ones(()),
+            size=jnp.ones(columns + 1),
+            low=jnp.zeros(columns),
+            high=jnp.zeros(columns),
         )
 
     def __call__(
@@ -76,6 +84,7 @@ class Plant(eqx.Module):
             averaged=polyak(self.averaged, network, AVERAGED),
             optimiser=optimiser,
             fitted=self.fitted + 1,
+            error=self.error + rate * (loss - self.error),
             size=size,
             low=jnp.minimum(self.low, batch.observations.min(0)),
             high=jnp.maximum(self.high, batch.observations.max(0)),
@@ -163,10 +172,12 @@ def _towards(
     return jnp.where(members.any(1), mean + rate * (now - mean), mean)
 
 
-def feedback_rate(step: Int[Array, ""], feedback: float) -> Scalar:
-    """0 until the policy has settled. Then it falls with the steps: actor and average answer late, and feedback of a
-    constant rate swings around the limit."""
-    return jnp.where(step > SETTLED, feedback / (1.0 + step / HALVED), 0.0)
+def feedback_rate(step: Int[Array, ""], error: Scalar, feedback: float) -> Scalar:
+    """0 until the policy has settled, and where the model leaves more than PREDICTED of what happens unexplained: it
+    imagines the mean of what may follow, and a plant that jumps at random is never there. Otherwise it falls with the
+    steps: actor and average answer late, and feedback of a constant rate swings around the limit."""
+    heard = (step > SETTLED) & (error <= PREDICTED)
+    return jnp.where(heard, feedback / (1.0 + step / HALVED), 0.0)
 
 
 def next_slack(slack: Scalar, cost: Scalar, limit: Scalar, rate: Scalar) -> Scalar:
