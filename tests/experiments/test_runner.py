@@ -29,10 +29,11 @@ def store(tmp_path):
     return DirectoryStore(tmp_path)
 
 
-def driver(store, *words, **settings):
-    """A driver in a process of its own."""
+def driver(store, *words, in_background=False, **settings):
+    """A driver in a process of its own; in the background of a script a shell starts it with SIGINT ignored."""
     code = f"from tests.experiments.trivial import drive; drive({store.address!r}, 'local', *{words!r}, **{settings!r})"
-    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    before = (lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if in_background else None
+    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, preexec_fn=before)
 
 
 def until(condition, seconds=20.0):
@@ -112,10 +113,11 @@ def test_two_starts_of_one_experiment_share_the_work(store):
         assert lines(store.path / "runs" / c.id / "ended") == ["once"]
 
 
-def test_a_killed_driver_takes_its_workers_along_and_a_new_start_finishes_the_work(store):
-    cells = experiment("plain", pause=0.5)  # long enough for a worker on a busy machine to see that its driver is gone
+@pytest.mark.parametrize("in_background", [False, True])
+def test_a_killed_driver_takes_its_workers_along_and_a_new_start_finishes_the_work(store, in_background):
+    cells = experiment("plain", pause=0.3)  # long enough for a worker on a busy machine to see that its driver is gone
     run_path = store.path / "runs" / cells.cells[0].id
-    process = driver(store, "plain", pause=0.5)
+    process = driver(store, "plain", in_background=in_background, pause=0.3)
     until(lambda: len(lines(run_path / "steps")) >= 3)
     assert store.running() == {cells.cells[0].id}
     process.send_signal(signal.SIGKILL)

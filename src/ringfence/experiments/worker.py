@@ -98,6 +98,7 @@ def name_of(work: Work) -> str:
 
 
 def main() -> int:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell started in the background
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints must not be taken for the answer
     try:
