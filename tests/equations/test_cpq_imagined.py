@@ -68,11 +68,12 @@ def test_what_follows_is_the_change_and_the_cost_in_their_units(plant, batch):
 
 
 def test_one_fit_goes_down_the_gradient_and_keeps_size_and_range(plant, batch):
+    plant = replace(plant, low=jnp.zeros(OBS), high=jnp.zeros(OBS))
     after, loss = plant.fit(batch)
     changes = np.concatenate([batch.next_observations - batch.observations, batch.costs[:, None]], -1)
     np.testing.assert_allclose(after.size, np.sqrt(np.mean(changes**2, 0)), rtol=1e-4)  # the first batch sets it
-    np.testing.assert_array_equal(after.low, np.minimum(-1.5, np.min(batch.observations, 0)))
-    np.testing.assert_array_equal(after.high, np.maximum(1.5, np.max(batch.observations, 0)))
+    np.testing.assert_array_equal(after.low, np.minimum(0.0, np.min(batch.observations, 0)))
+    np.testing.assert_array_equal(after.high, np.maximum(0.0, np.max(batch.observations, 0)))
     followed = jnp.asarray(changes) / after.size
     assert float(plant_loss(after.network, batch, followed)) < float(loss)
     assert float(after.error) == pytest.approx(float(loss), rel=1e-5)
