@@ -141,7 +141,8 @@ def test_ctrl_c_stops_the_workers_in_order_and_a_new_start_goes_on(store):
     process.stderr.close()
     assert not store.running()
     assert not list((store.path / "failures").glob("*"))
-    assert run(store, cells).done == {c.id for c in cells.cells}
+    state = run(store, cells)
+    assert (state.failed, state.done) == ({}, {c.id for c in cells.cells})
     assert lines(first / "ended") == ["once"]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ringfence.errors import EmptyData
 from ringfence.experiments.grid import Cell, Experiment, LogSource, Schedule, Variant
+from ringfence.files import write_json
 
 
 def experiment(*labels, seeds=(0,), **settings):
@@ -36,8 +37,7 @@ def work(cell: Cell, path: Path, log: Path):
     for step in range(done, 10):
         with (path / "steps").open("a") as file:
             file.write(f"{step}\n")
-        checkpoint.parent.mkdir(exist_ok=True)
-        checkpoint.write_text(json.dumps(step + 1))
+        write_json(checkpoint, step + 1)  # whole, whenever Ctrl-C comes
         if step - done == 4 and entered <= told.get("times", 1):
             if label == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
