@@ -115,7 +115,11 @@ def train(
     directory = RunDirectory(os.fspath(out))
     with directory.locked():
         directory.create(configuration)
-        return _run(parts, plan, configuration, directory, evaluator, resume=False, progress=progress)
+        try:
+            return _run(parts, plan, configuration, directory, evaluator, resume=False, progress=progress)
+        except InvalidSetting:
+            directory.free_if_not_begun()
+            raise
 
 
 def watched_limit(method: Any) -> float | None:

@@ -328,6 +328,35 @@ def test_a_chunk_where_the_file_keeps_its_own_structures_is_refused(tmp_path, ad
     assert "'observations' lie where the file keeps its own structures" in refusal(tmp_path / "log.h5")
 
 
+def test_a_chunk_that_the_index_does_not_lead_to_is_refused(tmp_path):
+    """The chunk is listed, but its index ends before it: HDF5 does not find it and reads 0."""
+    path = tmp_path / "log.h5"
+    with h5py.File(path, "w", libver="earliest") as file:
+        for name, values in columns().items():
+            file.create_dataset(DSRL_KEYS.get(name, name), data=values, chunks=values.shape, compression="gzip")
+        chunk = file["costs"].id.get_chunk_info(0)
+    content = path.read_bytes()
+    rows = len(columns()["costs"])
+    # The index: where the chunk begins and lies, then the key behind it (bytes, filters left out, row, byte of a value).
+    begins = struct.pack("<QQQ", 0, 0, chunk.byte_offset)
+    place = content.index(begins) + len(begins) + 8
+    assert struct.unpack_from("<QQ", content, place) == (rows, 4)
+    path.write_bytes(content[:place] + bytes(16) + content[place + 16 :])
+    with h5py.File(path) as file:
+        assert file["costs"].id.get_chunk_info(0) == chunk
+        assert not file["costs"][()].any()
+    assert "the index of 'costs' does not lead to the values that the file holds" in refusal(path)
+
+
+def test_a_name_that_is_no_text_is_refused(tmp_path):
+    """Left out with a note, it could be the terminations under a damaged name."""
+    log = columns()
+    path = write_foreign(log, tmp_path / "log.h5")
+    with h5py.File(path, "a") as file:
+        file.move("terminals", b"te\xe1\xff\x01\x02als")
+    assert "which is no UTF-8 text" in refusal(path)
+
+
 def test_a_chunk_that_begins_where_none_should_is_refused(tmp_path):
     """HDF5 finds nothing where it should begin, and reads 0."""
     damaged_chunk(tmp_path / "log.h5", None, 40)

@@ -9,7 +9,7 @@ import pytest
 
 from ringfence.cli import main
 from ringfence.data import ColumnMapping, load_file
-from ringfence.errors import InvalidSetting, MissingColumns, UnreadableFile, WrongShape
+from ringfence.errors import EmptyData, InvalidSetting, MissingColumns, UnreadableFile, WrongShape
 
 NAMES = {"observations": ("cA", "T_K"), "actions": "Tc_K", "rewards": "profit", "costs": "hot", "episode": "batch"}
 WORDS = ["observations=cA,T_K", "actions=Tc_K", "rewards=profit", "costs=hot", "episode=batch"]
@@ -94,6 +94,26 @@ def test_words_that_make_no_mapping_are_refused(words, message):
 def test_a_column_listed_twice_among_the_observations_is_refused(parquet):
     with pytest.raises(InvalidSetting, match="'cA' is listed twice"):
         load_file(parquet, columns=NAMES | {"observations": ["cA", "cA"]})
+
+
+@pytest.mark.parametrize("word", ["reward", "cost", "terminated", "truncated", "episode", "source"])
+def test_two_columns_for_what_is_one_are_refused(word):
+    """Of two costs the first alone would be kept inside the limit."""
+    mapping = ColumnMapping.from_words([f"{word}=one,two"])
+    with pytest.raises(InvalidSetting, match="is one column, not one, two"):
+        mapping.resolve(["obs_0", "action_0", "reward", "cost", "one", "two"])
+
+
+def test_an_action_cannot_be_an_observation_too(parquet):
+    with pytest.raises(InvalidSetting, match="'Tc_K' is listed as an observation and as an action"):
+        load_file(parquet, columns=NAMES | {"observations": ["cA", "Tc_K"], "actions": "Tc_K"})
+
+
+def test_a_table_without_rows_says_so(tmp_path, parquet):
+    empty = tmp_path / "empty.parquet"
+    pq.write_table(pq.read_table(parquet).slice(0, 0), empty)
+    with pytest.raises(EmptyData, match=r"empty\.parquet has no rows"):
+        load_file(empty, columns=NAMES)
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])

@@ -156,6 +156,13 @@ def test_networks_of_more_weights_than_can_be_drawn_are_refused(capsys, log, tmp
     assert "use smaller networks" in failed(capsys, 2, *words, "--set", "hidden=[100000,100000]")
 
 
+def test_a_refused_run_leaves_its_directory_to_a_better_one(capsys, log, tmp_path):
+    """The size of networks is known to be too large only once they are made."""
+    words = ["train", log, "--limit", "5", "--method", "bc", "--steps", "20", "--out", tmp_path / "run"]
+    failed(capsys, 2, *words, "--set", "hidden=[1000000000]")
+    assert main([str(word) for word in (*words, "--set", "hidden=[8]", "batch_size=16")]) == 0
+
+
 def test_an_option_that_is_given_twice_has_the_words_of_both(log, tmp_path):
     """argparse alone would forget the first, and train with other settings than those that were typed."""
     words = ["train", log, "--limit", "7", "--method", "bc", "--steps", "5", "--out", str(tmp_path / "run")]

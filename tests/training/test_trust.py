@@ -15,7 +15,7 @@ import pytest
 
 import ringfence
 from ringfence import BC, CPQ, Run
-from ringfence.errors import CheckpointError, InvalidSetting, NonFiniteLoss, RunInUse
+from ringfence.errors import CheckpointError, InvalidSetting, NonFiniteLoss, RunInUse, WouldOverwrite
 from ringfence.training import RunDirectory, computation
 from ringfence.training.checkpoint import load_newest, save_checkpoint, steps_saved
 from ringfence.training.configuration import digest
@@ -110,6 +110,8 @@ def test_a_configuration_that_was_edited_is_refused(copy, path):
     [
         (lambda c: c["extras"].update(holdout="x"), "holdout must be a number"),
         (lambda c: c["extras"].update(holdout=[0.2]), "holdout must be a number"),
+        (lambda c: c["extras"].update(horizon=0), "horizon must be at least 1 step"),
+        (lambda c: c["extras"].update(horizon=7.5), "horizon must be at least 1 step"),
         (lambda c: c.update(computed_by=[]), "computed_by is empty"),
         (lambda c: c["log"].update(origin={"source": "log.h5", "options": 5}), "is damaged or was edited"),
         (
@@ -219,6 +221,15 @@ def test_a_run_killed_while_it_began_can_begin_again(tmp_path):
         resume(out)
     assert train(out).finished
     assert not list(out.glob(".*.tmp*"))
+
+
+def test_a_run_that_lost_its_configuration_is_not_said_to_have_never_begun(copy):
+    """`--out` would refuse it: there is something in it to lose."""
+    (copy / "config.json").unlink()
+    with pytest.raises(CheckpointError, match="it was a run and has lost it: restore it"):
+        resume(copy)
+    with pytest.raises(WouldOverwrite):
+        train(copy)
 
 
 def test_what_killed_runs_left_half_written_is_removed_and_nothing_else(copy):

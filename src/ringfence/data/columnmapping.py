@@ -83,6 +83,10 @@ class ColumnMapping:
             wanted = getattr(self, item.name)
             if wanted is None:
                 continue
+            if not isinstance(wanted, str) and item.name not in MATRICES:
+                raise InvalidSetting(
+                    f"{item.name} is one column, not {', '.join(map(str, wanted))}; put what you mean into one column"
+                )
             names = _named((wanted,) if isinstance(wanted, str) else tuple(wanted), present)
             if not names and isinstance(wanted, str) and item.name in MATRICES:
                 names = _numbered(wanted, present)
@@ -170,3 +174,9 @@ def _each_used_once(found: Mapping[str, Sequence[str]]) -> None:
         repeated = [name for name in names if names.count(name) > 1]
         if repeated:
             raise InvalidSetting(f"column '{repeated[0]}' is listed twice among the {column}")
+    for name in found.get("actions", ()):
+        if name in found.get("observations", ()):
+            raise InvalidSetting(
+                f"column '{name}' is listed as an observation and as an action; a policy cannot see the action that it is "
+                "about to choose"
+            )

@@ -18,7 +18,7 @@ def read_hdf5(path: Path) -> RawLog:
     with reading(path, "HDF5"), h5py.File(path, "r") as file:
         size = path.stat().st_size
         require_whole(path, size)
-        present = tuple(file)
+        present = tuple(_text(name) for name in file)
         names = names_present(present)
         datasets = {column: own_dataset(file, name) for column, name in names.items()}
         require_sound(datasets.values(), path)
@@ -54,6 +54,15 @@ def _read_column(log: RawLog, column: str, dataset: h5py.Dataset) -> None:
     else:
         # HDF5 converts block by block while it reads: no float64 copy of the whole column.
         log.columns[column] = _values(dataset, float32_or_as_written(column, dataset.dtype))
+
+
+def _text(name: str | bytes) -> str:
+    """The name of a data set, which may be one of ours that was damaged; h5py leaves names that are no UTF-8 as bytes."""
+    if isinstance(name, bytes):
+        raise UnreadableFile(
+            f"it has a data set named {name!r}, which is no UTF-8 text; if the file is not damaged, rename it"
+        )
+    return name
 
 
 def _values(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -63,7 +63,8 @@ def require_sound(datasets: Iterable[h5py.Dataset], path: Path) -> None:
     file_size = path.stat().st_size
     extents: dict[int, list[Piece]] = {}  # by object: two names of one data set share its place
     declared = 0
-    for dataset in datasets:
+    found = list(datasets)
+    for dataset in found:
         name = dataset.name.lstrip("/")
         _require_standard_type(name, dataset.id.get_type())
         if dataset.shape is None or len(dataset.shape) > MOST_DIMENSIONS or not dataset.shape:
@@ -71,10 +72,12 @@ def require_sound(datasets: Iterable[h5py.Dataset], path: Path) -> None:
         declared += _bytes(dataset, dataset.shape)
         require_plausible(max(declared, _bytes(dataset, dataset.chunks or ())), file_size)
         extents[h5py.h5o.get_info(dataset.id).addr] = _extents(name, dataset)
-    pieces = [piece for found in extents.values() for piece in found]
+    pieces = [piece for of_one in extents.values() for piece in of_one]
     require_apart(pieces, file_size)
     headers = ((address, LEAST_HEADER_BYTES) for address in extents)
     _require_clear(pieces, [*structures(path), *headers])
+    for dataset in found:
+        _require_chunks_found(dataset)
 
 
 def _require_clear(pieces: list[Piece], own: Iterable[tuple[int, int]]) -> None:
@@ -142,6 +145,22 @@ def _chunks(name: str, dataset: h5py.Dataset) -> list[Piece]:
         if chunk.size != whole and (filters == 0 or chunk.filter_mask):
             raise _not_written(name, whole, int(chunk.size))
     return [(int(chunk.byte_offset), int(chunk.size), name) for chunk in found]
+
+
+def _require_chunks_found(dataset: h5py.Dataset) -> None:
+    """Raise if HDF5 would not find a chunk that the file holds, and read 0. It looks for a chunk between the keys of an
+    index, which older layouts keep without checksums; listing all chunks goes by the entries alone."""
+    if dataset.chunks is None:
+        return
+    listed: list[h5py.h5d.StoreInfo] = []
+    dataset.id.chunk_iter(listed.append)
+    for chunk in listed:
+        try:
+            dataset.id.read_direct_chunk(chunk.chunk_offset)
+        except (RuntimeError, OSError, ValueError):
+            raise UnreadableFile(
+                f"the index of '{dataset.name.lstrip('/')}' does not lead to the values that the file holds; it is damaged"
+            ) from None
 
 
 def _is_place(offset: tuple[int, ...], shape: tuple[int, ...], chunk: tuple[int, ...]) -> bool:

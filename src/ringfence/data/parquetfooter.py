@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ringfence.data import thrift
 from ringfence.data.sizes import require_apart, require_plausible
-from ringfence.errors import UnreadableFile
+from ringfence.errors import EmptyData, UnreadableFile
 
 MAGIC = b"PAR1"
 UNCOMPRESSED = 0
@@ -75,6 +75,8 @@ def read_footer(path: Path) -> Footer:
         raise _damaged(f"its footer makes no sense ({error})") from None
     if used != size:
         raise _damaged("its footer is shorter than declared")
+    if not sum(footer.rows):
+        raise EmptyData(f"{path} has no rows; check that the program that wrote it ran to its end")
     require_plausible(sum(footer.rows) * len(footer.columns) * BYTES_PER_NUMBER, file_size)
     end = require_apart([*_extents(footer), *_indexes(fields)], file_size - 8 - size)
     if end != file_size - 8 - size:

@@ -109,16 +109,30 @@ class RunDirectory:
         self.require_free()
         self.write(configuration)
 
+    def free_if_not_begun(self) -> None:
+        """Take the configuration of a refused run back, so that its directory is there for a better one."""
+        if not self.checkpoints.exists() and not (self.path / "metrics.jsonl").exists():
+            (self.path / "config.json").unlink(missing_ok=True)
+
     def write(self, configuration: Configuration) -> None:
         write_json(self.path / "config.json", configuration.to_json())
+
+    def _hint(self) -> str:
+        """What to do about a directory without a configuration."""
+        if not (self.path / LOCK).exists():
+            return ""
+        try:
+            self.require_free()
+        except WouldOverwrite:
+            return "; it was a run and has lost it: restore it, or start a new run with another --out"
+        return "; it was stopped before it began: start it again with --out"
 
     def configuration(self) -> Configuration:
         file = self.path / "config.json"
         try:
             content = json.loads(file.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
-            hint = "; it was stopped before it began: start it again with --out" if (self.path / LOCK).exists() else ""
-            raise CheckpointError(f"{self.path} is not a run directory: it has no config.json{hint}") from None
+            raise CheckpointError(f"{self.path} is not a run directory: it has no config.json{self._hint()}") from None
         except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{file} is damaged ({error})") from None
         return parse(content, str(file))
