@@ -8,7 +8,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "ringfence"
 BASIC = {"__version__", "errors", "files", "values"}
 # What a package may import of ringfence besides itself.
-ALLOWED = {"deploy": BASIC, "algorithms": BASIC | {"data", "limits", "networks", "kernels", "randomness"}}
+ALLOWED = {"deploy": BASIC | {"kernels"}, "algorithms": BASIC | {"data", "limits", "networks", "kernels", "randomness"}}
 HEAVY = {"jax", "jaxtyping", "equinox", "optax", "h5py", "pyarrow", "rich", "matplotlib", "scipy", "gymnasium"}
 
 
@@ -29,5 +29,8 @@ def test_a_package_imports_only_those_before_it(package):
 
 
 def test_deploy_needs_numpy_and_safetensors_alone():
-    for file in (SOURCE / "deploy").rglob("*.py"):
+    """Of the kernels it may import `library`, which finds the compiled library, and nothing that needs JAX."""
+    for file in [*(SOURCE / "deploy").rglob("*.py"), SOURCE / "kernels" / "library.py"]:
+        kernels = {name for name in imported(file) if name.startswith("ringfence.kernels")}
+        assert all(name.startswith("ringfence.kernels.library.") for name in kernels), file.name
         assert not {name.split(".")[0] for name in imported(file)} & HEAVY, file.name

@@ -139,3 +139,4 @@ def test_the_benchmark_of_a_policy_call_measures_policy_and_guard(tmp_path):
     for part in ("policy", "guard", "guard_without_detector", "guard_with_log"):
         assert 0 < found[part]["wall"]["median"] <= found[part]["wall"]["p99"]
     assert found["import_seconds"]["cpu"] > 0
+    assert found["scores_computed_by"] in ("numpy", "kernels/avx2", "kernels/avx512")

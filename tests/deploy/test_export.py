@@ -100,6 +100,20 @@ def test_onnx_gives_no_scores_where_the_artifact_has_none(tmp_path):
     assert [output.name for output in session.get_outputs()] == ["action"]
 
 
+def test_onnx_gives_how_the_columns_go_together_and_its_threshold(tmp_path):
+    """(s - centre)' W W' (s - centre) of normalised observations, worked out here by the matrix and not by its root."""
+    rng = np.random.default_rng(3)
+    centre, root = rng.normal(size=4), rng.normal(size=(4, 4))
+    reference = {"guard_centre": centre, "guard_whitening": root, "guard_distance": [13.0]}
+    artifact = random_artifact("tanh-gaussian", SCORES, tensors=reference)
+    observations, session = random_observations(50), onnx_session(artifact, tmp_path)
+    away = (observations - artifact.observation_mean) / artifact.observation_std - centre
+    expected = np.einsum("bi,ij,bj->b", away, root @ root.T, away)
+    np.testing.assert_allclose(run(session, observations)["together"], expected, rtol=1e-4, atol=1e-5)
+    assert [output.name for output in session.get_outputs()] == ["action", "detector_score", "cost_to_go", "together"]
+    assert float(session.get_modelmeta().custom_metadata_map["together_threshold"]) == 13.0
+
+
 def test_onnx_takes_the_limit_as_an_input_with_a_default(tmp_path):
     artifact = random_artifact("tanh-gaussian", LIMITED, limit=20.0, limit_range=(10.0, 30.0))
     observations, session = random_observations(20), onnx_session(artifact, tmp_path)

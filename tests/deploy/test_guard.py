@@ -15,11 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.deploy.artifacts import MEAN, NETWORKS, SCORES, STD, random_artifact, random_observations
+from tests.equations.kernel_sets import SETS, kernels_of
 
 import ringfence
 from ringfence.deploy import Artifact, Guard, Network, Policy, drift, read_guard_log
+from ringfence.deploy.guard_compiled import CompiledScores
+from ringfence.deploy.guard_scores import Scores
 from ringfence.deploy.reference import guard_tensors, stillness, with_reference
 from ringfence.errors import InvalidSetting, UnknownName, UnreadableFile
+from ringfence.kernels.library import Library, built
 
 S, SA = ("observation",), ("observation", "action")
 NETWORK_LIST = (
@@ -164,8 +168,11 @@ def test_a_series_without_names_is_a_vector_and_what_is_masked_is_missing():
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_number_beyond_float32_is_missing_even_where_warnings_are_errors():
-    decision = guard_of().decide(np.array([1e300, 0.3]))
+@pytest.mark.parametrize(
+    "reading", [np.array([1e300, 0.3]), [1e300, 0.3], {"temperature": 1e300, "pressure": 0.3}], ids=type
+)
+def test_a_number_beyond_float32_is_missing_even_where_warnings_are_errors(reading):
+    decision = guard_of().decide(reading)
     assert [(r.rule, r.column) for r in decision.reasons] == [("missing", "temperature")]
 
 
@@ -555,6 +562,12 @@ def test_few_columns_are_judged_like_many(rules, monkeypatch):
         assert (one.action, one.reasons, one.trusted) == (other.action, other.reasons, other.trusted)
 
 
+def compute_with(name, monkeypatch):
+    """Let guards compute their scores with NumPy, or with the compiled library of this name."""
+    library = Library("xla") if name == "numpy" else kernels_of(name)
+    monkeypatch.setattr("ringfence.deploy.guard_compiled.chosen", lambda: library)
+
+
 def limited(*inputs, **options):
     return Network("cost", (*inputs, "limit"), "value", scale=3.0, **options)
 
@@ -569,8 +582,10 @@ def limited(*inputs, **options):
         (Network("encoder", SA, "latent-gaussian"), limited(*SA[::-1], layer_norm=True, activation="tanh")),
     ],
 )
-def test_the_scores_of_a_step_are_those_of_the_artifact(networks, hidden):
-    """`Artifact` runs the networks as they are described; a guard runs them merged and rearranged."""
+@pytest.mark.parametrize("computing", ["numpy", *SETS])
+def test_the_scores_of_a_step_are_those_of_the_artifact(networks, hidden, computing, monkeypatch):
+    """`Artifact` runs the networks as they are described; a guard runs them merged and rearranged, or compiled."""
+    compute_with(computing, monkeypatch)
     rows = random_observations(500, seed=2)
     reference = guard_tensors((rows - MEAN) / STD, np.zeros(500, bool))
     facts = {"limit_range": (10.0, 50.0)} if "limit" in networks[1].inputs else {}
@@ -578,6 +593,7 @@ def test_the_scores_of_a_step_are_those_of_the_artifact(networks, hidden):
         "tanh-gaussian", networks, hidden=hidden, tensors=reference, limit=30.0, discount=1.0, **facts
     )
     guard = Guard(artifact, (artifact.action_low + artifact.action_high) / 2)
+    assert type(guard._watch._scores) is (Scores if computing == "numpy" else CompiledScores)
     for row in rows[:20]:
         scores = guard.decide(row, cost=1.0).scores
         action, left = Policy(artifact)(row), {"limit": 30.0 - scores["spent"]} if facts else {}
@@ -586,6 +602,37 @@ def test_the_scores_of_a_step_are_those_of_the_artifact(networks, hidden):
         assert scores["together"] == pytest.approx(together, rel=1e-5)
         assert scores["detector_score"] == pytest.approx(artifact.detector_score(row, action), rel=1e-5, abs=1e-5)
         assert scores["cost_to_go"] == pytest.approx(artifact.cost_to_go(row, action, **left), rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("computing", ["numpy", *SETS])
+def test_latents_beyond_their_range_are_scored_like_those_at_its_end(computing, monkeypatch):
+    """The log stds are 100 and -100, clipped to 4 and -8: KL = (e^8 - 1 - 8 + e^-16 - 1 + 16) / 2."""
+    compute_with(computing, monkeypatch)
+    tensors = {"encoder.0.weight": np.zeros((3, 4)), "encoder.0.bias": np.array([0.0, 0.0, 100.0, -100.0])}
+    guard = guard_of(replace(ARTIFACT, tensors={**ARTIFACT.tensors, **tensors}))
+    expected = (np.exp(8.0) + np.exp(-16.0) + 6.0) / 2
+    assert guard.decide(NOMINAL).scores["detector_score"] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("computing", ["numpy", *SETS])
+def test_a_score_that_is_not_a_number_is_suspicious(computing, monkeypatch):
+    """A hidden unit of the critic overflows to infinity, and infinity - infinity is NaN."""
+    compute_with(computing, monkeypatch)
+    tensors = {"cost.0.weight": np.full((3, 2), 3e38), "cost.0.bias": [0, 0], "cost.1.weight": [[1], [-1]]}
+    artifact = replace(ARTIFACT, tensors={**ARTIFACT.tensors, **tensors, "cost.1.bias": [0]})
+    with np.errstate(all="ignore"):
+        decision = guard_of(artifact, rules={"patience": 1}).decide([1.0, 0.3])
+    assert np.isnan(decision.scores["cost_to_go"])
+    assert rules_of(decision) == ["cost_to_go"]
+    assert decision.source == "fallback"
+
+
+def test_a_library_without_the_scores_is_not_used(monkeypatch, tmp_path):
+    """Such as one that was built by an older version, or is no library at all."""
+    (tmp_path / "broken.so").write_bytes(b"")
+    for path in (tmp_path / "broken.so", built("processor")):
+        monkeypatch.setattr("ringfence.deploy.guard_compiled.chosen", lambda path=path: Library("avx2", path))
+        assert guard_of().decide(NOMINAL).scores["cost_to_go"] == pytest.approx(10.0)
 
 
 def test_a_policy_for_a_range_of_limits_has_for_one_observation_the_bits_that_it_has_in_a_batch():

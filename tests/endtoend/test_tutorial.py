@@ -63,8 +63,19 @@ def test_every_command_and_example_runs(tmp_path, monkeypatch, capfd):
     [in_c] = re.findall(r"coolant change \[K\]: (\S+), score", printed)
     np.testing.assert_allclose(float(in_c), action[0], rtol=1e-4)
     assert "steps by the policy; broken rules" in printed
+    assert "Where it acts unlike the operators" in Path("runs/reactor/report.html").read_text()
+    assert "temperature [K]" in Path("guard.html").read_text()
     shutil.copy("runs/reactor/policy.safetensors", "policy.safetensors")
     run_page("deploy.md")
+
+
+def test_the_tutorial_goes_from_the_log_to_the_export_and_its_pictures_are_there():
+    lines = [line for language, text in blocks("tutorial.md") if language == "bash" for line in text.splitlines()]
+    verbs = [line.split()[1] for line in lines if line.startswith("ringfence ")]
+    assert verbs == ["collect", "inspect", "train", "judge", "report", "evaluate", "report", "export", "export"]
+    pictures = re.findall(r"!\[[^]]+\]\(([^)]+)\)", (DOCS / "tutorial.md").read_text())
+    assert pictures
+    assert all((DOCS / picture).is_file() for picture in pictures)
 
 
 @pytest.mark.parametrize("page", ["tutorial.md", "deploy.md"])

@@ -123,7 +123,8 @@ class Guard:
     def _step(self, observation: Any, cost: float | None) -> Decision:
         try:
             seen, proposed, reasons, quiet = self._watch(observation, cost)
-            self._update(reasons, quiet)
+            if reasons or self._in_a_row or self.handed_over:  # else there is nothing to hand over or back
+                self._update(reasons, quiet)
             decision = self._choose(seen, proposed, reasons)
         except Exception as error:  # a defect here must not stop the plant
             self.handed_over, self._quiet = True, 0

@@ -32,7 +32,9 @@ class Rules:
 
     patience: int = 5  # steps in a row before "together", "detector" and "cost_to_go" hand over; the others do at once
     release_after: int = 20  # quiet steps in a row before the policy is trusted again
-    release_at: float = 0.9  # a step is quiet if everything is below this share of its threshold
+    # A step is quiet if no rule is broken, every column is inside the log's range, and each score is below this share of
+    # its threshold. The budget and a stuck sensor have no such share: they are broken or not.
+    release_at: float = 0.9
 
     def __post_init__(self) -> None:
         for name in ("range", "together", "stuck", "detector", "cost_to_go", "budget"):

@@ -1,4 +1,5 @@
-"""The numbers that a guard's rules compare, for one observation and one action, in few NumPy calls.
+"""The numbers that a guard's rules compare, for one observation and one action, in few NumPy calls. Where the compiled
+library was built, `guard_compiled.py` gives them in one call.
 
 They are those of `Artifact.detector_score` and `Artifact.cost_to_go` and the distance of `reference.py`, up to rounding.
 What makes them quick:
@@ -57,7 +58,7 @@ class Scores:
     def __init__(self, artifact: Artifact, rules: Sequence[str]):
         self.inputs = Inputs(artifact)
         networks = [NETWORKS[rule](artifact) for rule in rules if rule in NETWORKS]
-        whitening = [_whitening(artifact)] if "together" in rules else []
+        whitening = [whitening_layer(artifact)] if "together" in rules else []
         parts = [np.zeros((len(self.inputs.joined), 0)), *(network.first for network in networks), *whitening]
         self._first = np.ascontiguousarray(np.concatenate(parts, 1), np.float32)
         self._outputs = np.zeros(self._first.shape[1], np.float32)
@@ -135,11 +136,11 @@ def _cut(vector: np.ndarray, widths: Sequence[int]) -> list[np.ndarray]:
     return np.split(vector, np.cumsum(widths)[:-1])
 
 
-def _whitening(artifact: Artifact) -> np.ndarray:
+def whitening_layer(artifact: Artifact) -> np.ndarray:
     """W' (s - centre), whose square is the distance."""
     whitening = artifact.tensors["guard_whitening"].astype(np.float64)
     offset = -artifact.tensors["guard_centre"].astype(np.float64) @ whitening
-    return _over_inputs(artifact, ("observation",), whitening, offset)
+    return over_inputs(artifact, ("observation",), whitening, offset)
 
 
 def _detector(artifact: Artifact) -> NetworkOfAScore:
@@ -173,14 +174,14 @@ def _network(artifact: Artifact, name: str, score: Callable[[list[float], float]
     layers = [[tensors[f"{name}.{i}.{part}"].astype(np.float64) for part in ("weight", "bias")] for i in range(count)]
     if network.layer_norm:
         layers = [[part - part.mean(-1, keepdims=True) for part in layer] for layer in layers[:-1]] + layers[-1:]
-    first = _over_inputs(artifact, network.inputs, *layers[0])
+    first = over_inputs(artifact, network.inputs, *layers[0])
     if count > 1:
         first = np.concatenate([first, np.eye(len(first))[:, -1:]], 1)  # a last output of 1
     rest = [np.concatenate([weight, bias[None]]) for weight, bias in layers[1:]]
     return NetworkOfAScore(first, rest, network.layer_norm, network.activation == "tanh", score)
 
 
-def _over_inputs(artifact: Artifact, inputs: Sequence[str], weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+def over_inputs(artifact: Artifact, inputs: Sequence[str], weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """A layer as a matrix over (observation, action, limit, 1), 0 for what it does not take."""
     sizes = {"observation": artifact.observation_dim, "action": artifact.action_dim, "limit": 1}
     starts = dict(zip(sizes, np.cumsum([0, *sizes.values()]).tolist(), strict=False))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ringfence.deploy.guard_compiled import compiled_scores
 from ringfence.deploy.guard_rules import Reason, Thresholds, described
 from ringfence.deploy.guard_scores import Scores
 from ringfence.deploy.policy import Policy
@@ -36,7 +37,8 @@ class Watch:
         self._ranges = list(zip(low.tolist(), high.tolist(), strict=True))
         self._discount = 1.0 if self.artifact.discount is None else self.artifact.discount
         scored = [(rule, getattr(thresholds, rule)) for rule in SCORED if getattr(thresholds, rule) is not None]
-        self._scores = Scores(self.artifact, [rule for rule, _ in scored])
+        rules = [rule for rule, _ in scored]
+        self._scores = compiled_scores(self.artifact, rules) or Scores(self.artifact, rules)
         self._inputs = self._scores.inputs
         self._single = single_actor(self.artifact) if type(policy) is Policy else None
         self._act = policy.act_unchecked if type(policy) is Policy else _new_arrays(policy)
@@ -85,9 +87,11 @@ class Watch:
         """The observation as a new vector, whether all of it is there, and whether it is inside the log's range."""
         self._following = self._unlike
         try:
-            if type(observation) is not np.ndarray:
+            if type(observation) is np.ndarray:
+                seen = observation.astype(np.float32)  # a copy too, in half the time of np.array
+            else:
                 observation = _plain(observation, self._names)
-            seen = np.array(observation, np.float32)
+                seen = np.array(observation, np.float32)
         except (TypeError, ValueError, ArithmeticError, RuntimeWarning):
             with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and so missing
                 seen = np.array([_number(value) for value in np.ravel(np.array(observation, object))], np.float32)

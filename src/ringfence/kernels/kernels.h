@@ -12,6 +12,8 @@
 //     adam       a step of the optimiser
 //     threefry   random words
 //
+// Besides, for a guard in a control loop, without XLA: `ringfence_scores`.
+//
 // They give what plain JAX gives, NaN and infinity included, up to the order in which floats are added. Shapes are checked in
 // Python before a call is made and here when it is run.
 
@@ -19,6 +21,7 @@
 
 #include "network.h"
 #include "optimiser.h"
+#include "scores.h"
 #include "threefry.h"
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringfence import __version__
-from ringfence.deploy.actors import KINDS
+from ringfence.deploy.actors import DISTANCE, KINDS
 from ringfence.deploy.artifact import Artifact
 from ringfence.errors import InvalidSetting
 
@@ -21,6 +21,7 @@ class Content:
     limit: float | None  # only where a network takes it
     has_detector: bool  # gives the detector's score of (observation, action)
     has_cost: bool  # gives the expected discounted cost after (observation, action)
+    has_together: bool  # knows how the log's columns go together
 
     @property
     def chosen(self) -> int:
@@ -48,6 +49,8 @@ class Content:
             known["observation_high"] = artifact.observation_high.tolist()
         if self.has_detector:
             known["detector_threshold"] = artifact.detector_threshold
+        if self.has_together:
+            known["together_threshold"] = float(artifact.tensors["guard_distance"][0])
         if artifact.limit_range is not None:
             known["limit_range"] = list(artifact.limit_range)
         return {name: value if isinstance(value, str) else json.dumps(value) for name, value in known.items()}
@@ -74,4 +77,5 @@ def content_of(artifact: Artifact, limit: float | None = None) -> Content:
         and set(networks["encoder"].inputs) == PAIR
         and artifact.detector_threshold is not None,
         has_cost="cost" in networks and set(networks["cost"].inputs) in (PAIR, {*PAIR, "limit"}),
+        has_together=all(name in artifact.tensors for name in DISTANCE),
     )

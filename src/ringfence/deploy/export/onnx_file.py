@@ -1,8 +1,9 @@
 """A policy as an ONNX model.
 
 Inputs: `observation` (batch, obs) in the user's units and, for a policy that takes it, `limit` (1,), which has a default.
-Outputs: `action` (batch, act) and, where the artifact has the networks, `detector_score` (batch,) and `cost_to_go`
-(batch,) of each observation and its action. Names, units, bounds, threshold and metadata are the model's metadata.
+Outputs: `action` (batch, act) and, where the artifact has what they need, the scores that a guard compares:
+`detector_score` (batch,) and `cost_to_go` (batch,) of each observation and its action, `together` (batch,) of the
+observation. Names, units, bounds, thresholds and metadata are the model's metadata.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ import numpy as np
 
 from ringfence.deploy.actors import LATENT_BOUND
 from ringfence.deploy.export.content import Content
-from ringfence.deploy.export.onnx_graph import Graph, forward, gaussian, kl_to_standard, value
+from ringfence.deploy.export.onnx_graph import Graph, distance, forward, gaussian, kl_to_standard, value
 from ringfence.errors import MissingExtra
 
 OPSET, IR_VERSION = 18, 8  # of 2022: run by every runtime since
@@ -126,6 +127,8 @@ def build(content: Content) -> tuple[Graph, list[str]]:
     if content.has_cost:
         cost = parts.run(value, "cost", observation=state, action=sent)
         outputs.append(graph.op("Identity", cost, out="cost_to_go"))
+    if content.has_together:
+        outputs.append(distance(graph, artifact.tensors, state, out="together"))
     return graph, outputs
 
 

@@ -80,3 +80,10 @@ def kl_to_standard(graph: Graph, mean: str, log_std: str, out: str) -> str:
     squares = graph.op("Add", graph.op("Mul", mean, mean), graph.op("Exp", twice))
     terms = graph.op("Sub", graph.op("Sub", squares, graph.constant(1.0)), twice)
     return graph.op("Mul", graph.op("ReduceSum", terms, graph.whole(-1), keepdims=0), graph.constant(0.5), out=out)
+
+
+def distance(graph: Graph, tensors: Tensors, state: str, out: str) -> str:
+    """How unlike the log the columns go together, as in `ringfence.deploy.reference`: |W' (s - centre)|^2 of each row."""
+    centred = graph.op("Sub", state, graph.constant(tensors["guard_centre"], "guard_centre"))
+    white = graph.op("MatMul", centred, graph.constant(tensors["guard_whitening"], "guard_whitening"))
+    return graph.op("ReduceSum", graph.op("Mul", white, white), graph.whole(-1), keepdims=0, out=out)
