@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.errors import InvalidSetting
-from ringfence.limits import Limit
+from ringfence.limits import Limit, horizon_words
 
 
 @given(
@@ -44,3 +44,9 @@ def test_a_limit_is_printed_in_all_three_ways():
     assert "30" in text
     assert "0.3 per step" in text
     assert "300 per episode of 1000 steps" in text
+
+
+def test_a_horizon_that_holds_the_whole_of_an_endless_sum_is_said_in_words():
+    """1 - 0.99^50 = 0.395; of 0.99^1000 nothing is left in three digits."""
+    assert horizon_words(0.99, 50) == "0.395 times as much at a steady pace"
+    assert horizon_words(0.99, 1000) == "as good as the same"

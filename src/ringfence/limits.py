@@ -96,3 +96,9 @@ def check_range(limits: Any) -> None:
 def over_horizon(endless: float, discount: float, horizon: float) -> float:
     """The part of an endless discounted sum that falls into its first `horizon` steps, at a steady pace."""
     return float(endless * (1.0 - discount**horizon))
+
+
+def horizon_words(discount: float, horizon: float) -> str:
+    """How much of an endless sum falls into the first `horizon` steps: "over 50 steps it is ..."."""
+    part = f"{over_horizon(1.0, discount, horizon):.3g}"
+    return "as good as the same" if part == "1" else f"{part} times as much at a steady pace"

@@ -52,6 +52,34 @@ def test_a_cell_leaves_a_small_result_with_evaluations_test_and_last_metrics(swe
     assert str(tmp_path) not in text  # a result is committed: it names no place of this machine
 
 
+ENDLESS = """
+import numpy as np
+
+class Box:
+    def __init__(self, low, high):
+        self.low, self.high, self.shape = np.float32(low), np.float32(high), np.shape(low)
+
+class Endless:
+    observation_space, action_space = Box([0.0], [9.0]), Box([-1.0], [1.0])
+
+    def reset(self, *, seed=None, options=None):
+        return np.array([1.0]), {}
+
+    def step(self, action):
+        return np.array([1.0]), 1.0, False, False, {"cost": 0.5}
+"""
+
+
+def test_an_endless_simulation_is_tested_over_as_many_steps_as_the_log_has(sweep, tmp_path, monkeypatch):
+    (tmp_path / "endless_of_a_cell.py").write_text(ENDLESS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("ringfence.evaluation.episodes.LONGEST_EPISODE", 40)  # where it would give up
+    ringfence.save(narrow_log(rows=200, obs=1, act=1, episode_length=20), tmp_path / "log.h5", overwrite=True)
+    sweep.write_text(TASK.replace("hopper-torque", "endless_of_a_cell:Endless") + GRID)
+    result = train_cell(read_sweep(sweep).cells[0], tmp_path / "run", tmp_path / "log.h5")
+    assert result["test"]["length"] == [20, 20]
+
+
 def test_a_cell_that_was_interrupted_goes_on_to_the_same_policy(sweep, tmp_path, monkeypatch):
     from ringfence.training import loop
 

@@ -1,12 +1,15 @@
 """What the demonstration says of its own numbers."""
 
+from io import StringIO
+
 import numpy as np
 import pytest
+from rich.console import Console
 
 from ringfence import CPQ
 from ringfence.evaluation import Evaluation
 from ringfence.experiments.demo import DISCOUNT, FULL, LIMITS, SEED
-from ringfence.reports.demo import CLONE, OURS, conclusions
+from ringfence.reports.demo import CLONE, OURS, conclusions, print_comparison
 from ringfence.training import Member, Plan
 from ringfence.training.verdict import critic_steps
 from tests.logs import narrow_log
@@ -29,6 +32,13 @@ def test_the_demo_says_of_each_limit_whether_it_was_kept_and_what_was_earned(our
     clone = evaluation(1000.0, 25.0, 250.0)
     (sentence,) = conclusions([("unsafe", None, clone), (CLONE, 30.0, clone), (OURS, 30.0, evaluation(*ours))])
     assert said in sentence
+
+
+def test_the_table_says_over_how_many_steps():
+    console = Console(file=StringIO(), width=200)
+    two = Evaluation("task", *(np.array([1.0, 2.0]) for _ in range(4)), np.array([700, 1000]), 30.0, 0.99)
+    print_comparison([("unsafe", None, two), (CLONE, 30.0, two), (OURS, 30.0, two)], console)
+    assert "task: means of 2 episodes of up to 1000 steps" in console.file.getvalue()
 
 
 def test_the_demo_trains_for_as_long_as_its_own_verdict_asks():

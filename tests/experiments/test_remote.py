@@ -22,6 +22,22 @@ def store():
     return RemoteStore(f"memory://{uuid.uuid4().hex}", renew=0.05, lease=0.4)
 
 
+class Clock:
+    """Leases end by this clock, which only a test moves: however slow the machine, none ends on its own."""
+
+    now = 1000.0
+
+    def time(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr("ringfence.experiments.remote.time", made)
+    return made
+
+
 def test_an_address_opens_a_remote_store_and_a_path_a_directory(tmp_path):
     assert isinstance(open_store("memory://somewhere"), RemoteStore)
     assert open_store(tmp_path).address == str(tmp_path)
@@ -44,10 +60,12 @@ def test_a_half_written_result_counts_as_none(store):
     assert store.result("cell") is None
 
 
-def test_a_claim_keeps_others_out_for_longer_than_a_lease_and_ends_with_its_block(store):
+def test_a_claim_keeps_others_out_for_longer_than_a_lease_and_ends_with_its_block(store, clock):
     with store.claim("cell", "one") as ours:
         assert ours
-        time.sleep(2 * store.lease)
+        for _ in range(3):
+            clock.now += 0.75 * store.lease
+            until(lambda: store._read("locks/cell.json")["until"] == clock.now + store.lease)  # renewed
         with store.claim("cell", "other") as theirs:
             assert not theirs
         assert store.running() == {"cell"}
@@ -56,14 +74,17 @@ def test_a_claim_keeps_others_out_for_longer_than_a_lease_and_ends_with_its_bloc
         assert theirs
 
 
-def test_a_claim_that_no_one_renews_ends_by_itself_and_its_driver_need_not_wait(store):
+def test_a_claim_that_no_one_renews_ends_by_itself_and_its_driver_need_not_wait(store, clock):
     store._lease("cell", "dead worker's driver")
     with store.claim("cell", "other") as ours:
         assert not ours
     with store.claim("cell", "dead worker's driver") as ours:
         assert ours
     store._lease("cell", "dead worker's driver")
-    until(lambda: not store.running(), seconds=5)
+    clock.now += 0.99 * store.lease
+    assert store.running() == {"cell"}
+    clock.now += 0.02 * store.lease
+    assert not store.running()
     with store.claim("cell", "other") as ours:
         assert ours
 

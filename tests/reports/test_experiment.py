@@ -87,6 +87,7 @@ def test_without_a_simulator_the_table_says_what_the_critics_expect(tmp_path):
     two = [result("cpq", seed, tested=False, limit=10.5) for seed in (0, 1)]
     rows = results_table(gather(folder(tmp_path, two, references=False)))
     assert column(rows, "expected cost (endless)") == ["10.50 [10.00, 11.00]"]
+    assert "expected return (endless)" in rows[0]
     assert column(rows, "seeds over limit") == ["1 of 2"]
     files = write_report(tmp_path)
     assert {file.suffix for file in files} == {".md", ".csv", ".tex"}

@@ -14,6 +14,7 @@ from ringfence.limits import Limit
 from ringfence.reports.html.guard_numbers import guard_numbers
 from ringfence.reports.html.guard_page import guard_page
 from ringfence.reports.html.log_page import limit_words, log_page
+from ringfence.reports.html.parts import Cell, Page, Section, Table
 from ringfence.reports.html.render import write_page
 from ringfence.reports.html.report import write_sweep_page
 from ringfence.reports.html.run_page import run_page
@@ -189,6 +190,16 @@ def test_a_run_is_drawn_and_its_figures_switch_to_another_action(browser, folder
     assert complaints(browser) == []
 
 
+def test_a_run_fits_a_phone_and_follows_the_dark(browser, folder):
+    log = replace(narrow_log(rows=600), observation_names=HOSTILE_NAMES)
+    look(browser, width=390, dark=True)
+    visit(browser, write_page(run_page(hostile_run(log), log), folder / "phone.html"))
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    assert axis_colours(browser) == {"#c9d1dc"}
+    assert drawn(browser) == [8, 8]
+    look(browser)
+
+
 def test_what_is_folded_is_on_paper_too(browser, folder):
     """The settings of a run are behind a click; a printed page has no clicks."""
     page = write_page(run_page(hostile_run(narrow_log(rows=600)), None), folder / "printed.html")
@@ -201,6 +212,33 @@ def test_what_is_folded_is_on_paper_too(browser, folder):
     browser.execute_cdp_cmd("Page.printToPDF", {})
     assert browser.execute_script("return window.opened") == 2
     assert browser.execute_script(count) == 0
+
+
+def page_of_a_table(folder, heading="observation", columns=27):
+    """As many columns as the rows with the largest change have on a robot."""
+    numbers = tuple(Cell("-0.0123", -0.0123) for _ in range(columns))
+    table = Table((heading,) * columns, (numbers,) * 3)
+    return write_page(Page("log", "wide", "", (Section("", (table,)),)), folder / "wide.html")
+
+
+def test_a_wide_table_is_not_cut_off_on_paper(browser, folder):
+    look(browser, width=718)  # what A4 has between its margins
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    visit(browser, page_of_a_table(folder))
+    assert browser.execute_script("return document.querySelector('table').getBoundingClientRect().right") <= 718
+    look(browser)
+
+
+def test_on_a_phone_a_long_heading_out_of_sight_leaves_no_gap(browser, folder):
+    """All headings are of one line, however long: the table is moved sideways."""
+    look(browser, width=390)
+    heights = []
+    for heading in ("cost", "cost of the episodes, discounted at 0.99"):
+        visit(browser, page_of_a_table(folder, heading, columns=5))
+        heights.append(browser.execute_script("return document.querySelector('thead').getBoundingClientRect().height"))
+    assert heights[0] == heights[1]
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    look(browser)
 
 
 def rows_shown(browser, column):
@@ -231,6 +269,11 @@ def test_the_table_of_a_sweep_is_sorted_and_filtered(browser, folder):
     assert browser.execute_script("return document.querySelector('output.shown').textContent") == "1 of 3 rows"
     assert drawn(browser) == [1, 1]
     assert complaints(browser) == []
+    assert browser.title != "owned"
+    look(browser, width=390)
+    visit(browser, page)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    look(browser)
 
 
 def test_a_day_at_the_plant_is_drawn_without_a_complaint(browser, folder):

@@ -1,6 +1,7 @@
 """The page of a sweep or of several runs: a table of everything, intervals, limits, and which one `choose` takes."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from ringfence.experiments import choosing
 from ringfence.experiments.grid import Cell, Experiment, LogSource, Schedule, Variant
 from ringfence.experiments.store import DirectoryStore
 from ringfence.experiments.sweepfile import read_sweep
-from ringfence.reports.html.compare_numbers import horizons_of, runs_numbers, sweep_numbers
+from ringfence.reports.html.compare_numbers import horizons_of, of_run, runs_numbers, sweep_numbers
 from ringfence.reports.html.compare_page import compare_page
 from ringfence.reports.html.render import write_page
 from ringfence.reports.html.report import kind_of, write_sweep_page
@@ -62,12 +63,27 @@ def test_the_page_says_over_how_many_steps(sweep):
     assert "by simulation, or by the critic's sum without end" in page
 
 
+def test_a_sweep_without_a_simulator_is_compared_by_sums_without_end(tmp_path):
+    found = sweep_numbers(folder(tmp_path, [result("cpq", seed, tested=False) for seed in (0, 1)]))
+    assert found.measure == "discounted sums without end"
+    assert found.axes == ("discounted cost, without end", "discounted return, without end")
+
+
 def test_simulated_runs_are_compared_over_the_steps_that_were_simulated():
     """The log's episodes have 50 steps; one simulation is shorter, of the other the first 50 count."""
     shorter, longer = ({**SIMULATED, "length": 30.0}, {**SIMULATED, "first_steps": 50})
     runs = [run_with([row]) for row in (shorter, longer)]
     assert horizons_of(runs, "simulation") == [30, 50]
     assert horizons_of(runs, "the critics, at a steady pace") == [50]
+
+
+def test_critics_of_runs_are_compared_over_the_logs_horizon():
+    """Sums of 20 and 100 without end; 50 steps at 0.99 have 39.5 % of them."""
+    run = run_with()
+    run.path = Path("mine")  # its judgements and policies would be there
+    (candidate,) = of_run("cpq", run, "the critics, at a steady pace")
+    share = 1 - 0.99**50
+    assert (candidate.cost, candidate.returned) == (pytest.approx(20 * share), pytest.approx(100 * share))
 
 
 def test_seeds_are_drawn_together_with_the_interval_of_their_mean(sweep):

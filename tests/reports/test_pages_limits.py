@@ -12,7 +12,7 @@ from ringfence.reports.html.render import write_page
 from ringfence.reports.html.run_page import run_page
 from tests import browser as chromium
 from tests.logs import narrow_log
-from tests.reports.pages import content, read
+from tests.reports.pages import content, objects, read
 
 LOG = narrow_log(rows=1000)
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -51,6 +51,15 @@ def test_the_page_says_what_is_expected_where_it_was_watched_or_asked_for(run, p
     elsewhere = write_page(run_page(run, LOG, limit=7.0), page.with_name("elsewhere.html"))
     assert limit_words(curve.limits, curve.costs, curve.returns, 7.0) in read(elsewhere).text
     np.testing.assert_allclose(content(page)["curve"]["costs"], curve.costs)
+
+
+def test_the_page_says_that_a_range_of_limits_is_shown_without_end(page):
+    axes = [label["text"] for label in objects(content(page), "PlainText")]
+    assert {"discounted cost, without end", "discounted return, without end"} <= set(axes)
+    share = f"{1 - 0.99**50:.3g}"
+    assert (
+        f"They have no end; over the log's 50 steps they are {share} times as much at a steady pace" in read(page).text
+    )
 
 
 def test_words_compare_the_expected_cost_with_the_limit():

@@ -12,6 +12,7 @@ from ringfence.cli import build_parser, main
 from ringfence.data import Dataset, save
 from ringfence.deploy import Policy
 from ringfence.reports.html.again import command_of, reading_words
+from ringfence.reports.html.change_parts import _largest, in_words
 from ringfence.reports.html.differences import differences, profile
 from ringfence.reports.html.render import write_page
 from ringfence.reports.html.run_page import run_page
@@ -57,8 +58,8 @@ def test_policy_and_sources_stand_on_the_same_horizon(run, page):
     assert float(rows["gentle", "in the log"][5]) == pytest.approx(discounted, rel=1e-3)
 
 
-def simulated_run(run, **simulated):
-    last = {**run.metrics[-1], "qc_start": 12.0, "qr_start": 60.0}
+def simulated_run(run, cost=12.0, **simulated):
+    last = {**run.metrics[-1], "qc_start": cost, "qr_start": 60.0}
     where = {name: last[name] for name in ("stage", "step", "overall_step", "seed", "limit")}
     row = {**where, "length": 400.0, "return": 500.0, "return_std": 1.0, "discounted_return": 90.0,
            "discounted_cost": 33.0, "discounted_cost_std": 2.0, "share_over_limit": 1.0, **simulated}  # fmt: skip
@@ -74,11 +75,22 @@ def test_a_longer_simulation_stands_beside_the_log_over_as_many_steps(run, tmp_p
     assert "of 400 steps on average" in page.text
 
 
-def test_a_policy_left_of_the_limit_that_breaks_it_later_says_so_on_the_page(run, page, tmp_path):
-    """A sum of 12 without end is 4.7 over 50 steps; the limit is 9."""
-    later = "outside it without end by the critics: policy costs 12"
-    assert later in read(write_page(run_page(simulated_run(run), LOG), tmp_path / "page.html")).text
-    assert "outside it without end" not in read(page).text or run.metrics[-1]["qc_start"] > 9.0
+def test_the_page_says_over_how_many_steps_its_numbers_are(run, page):
+    found = read(page)
+    share = f"{1 - 0.99**50:.3g}"
+    endless = f"The critics' sum without end; over 50 steps it is {share} times as much at a steady pace."
+    assert found.text.count(endless) == 2  # the cost and the return over training
+    axes = [label["text"] for label in objects(content(page), "PlainText")]
+    assert "discounted cost over 50 steps" in axes
+    assert "discounted return over 50 steps" in axes
+
+
+@pytest.mark.parametrize(("cost", "later"), [(12.0, True), (8.0, False), (30.0, False)])
+def test_a_policy_left_of_the_limit_that_breaks_it_later_says_so_on_the_page(run, cost, later, tmp_path):
+    """The limit is 9. A sum of 12 without end is 4.7 over 50 steps; 8 is inside for good, 30 is 11.8, outside already."""
+    text = read(write_page(run_page(simulated_run(run, cost), LOG), tmp_path / "page.html")).text
+    assert ("outside it without end by the critics: policy costs 12" in text) is later
+    assert ("outside it without end" in text) is later
 
 
 def test_learning_and_health_are_drawn_with_names_and_the_limit(run, page):
@@ -124,14 +136,19 @@ def test_several_policies_have_a_table_of_verdicts_and_of_many_the_page_counts(s
     ]  # the second is outside
     settings = {"discount": 0.99, "tau": 0.02}
     log = LogRecord("narrow", len(LOG), LOG.fingerprint, LOG.horizon)
+    simulated = {"length": 400.0, "return": 500.0, "return_std": 1.0, "discounted_return": 90.0, "share_over_limit": 1.0,
+                 "discounted_cost": 10.0, "discounted_cost_std": 2.0}  # fmt: skip
     several = Run(
         Configuration("cpq", settings, members, Schedule(20_000), log),
         rows,
+        [{**where, "seed": 1, **simulated}],
         artifacts=[shifted_policy(LOG, np.array([0.1 * seed, 0.0])) for seed in range(seeds)],
     )
     page = write_page(run_page(several, LOG), tmp_path / "page.html")
     found = read(page)
     assert [row[:3] for row in found.tables["verdicts"][1:3]] == [["0", "9", "inside"], ["1", "9", "outside"]]
+    by = [row[4] for row in found.tables["verdicts"][1:3]]
+    assert by == ["cost critic, without end", "simulation, to the end of its episodes"]
     assert (f"{seeds - 1} of {seeds} policies inside the limit" in found.text) == (seeds == 4)
     assert ("seed 1: outside" in found.text) == (seeds == 2)
     assert "seed 1: action_0" in found.text  # a choice for each policy and action
@@ -192,6 +209,25 @@ def test_the_page_shows_changes_by_name_and_unit_and_switches_between_actions(pa
     assert len(found.tables["largest"]) == 13
     assert [variant["labels"]["action-axis"] for variant in data["variants"]] == ["action_0", "action_1"]
     assert set(data["variants"][0]["sources"]) == {"profile-0", "profile-1", "profile-2"}
+
+
+def test_of_many_observations_a_changed_row_shows_those_that_matter_with_units_and_says_so():
+    """Ten columns that never change, and last the one that the logged action follows."""
+    values = np.linspace(-1, 1, 100)[:, None]
+    observations = np.hstack([np.ones((100, 10)), values])
+    log = Dataset.from_arrays(
+        observations=observations, actions=values, rewards=np.zeros(100), costs=np.zeros(100),
+        episode=np.arange(100) // 20, next_observations=observations, action_low=[-1.0], action_high=[1.0],
+        observation_names=[f"still {i}" for i in range(10)] + ["flow"], action_names=["valve"],
+        units={"flow": "l/s", "valve": "mm"},
+    )  # fmt: skip
+    found = differences(log, shifted_policy(log, np.array([0.5])))
+    table = _largest(found, log)
+    assert "flow [l/s]" in table.headings
+    assert sum(heading.startswith("still") for heading in table.headings) == 9
+    assert {"valve [mm], logged", "valve [mm], policy"} <= set(table.headings)
+    assert "Of the observations the 10 on which the change depends most; 1 more are left out." in table.caption
+    assert "The change goes most with flow [l/s]:" in in_words(found, log)[0]
 
 
 def test_without_its_log_the_page_says_so_and_shows_the_rest(run):

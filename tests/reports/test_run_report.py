@@ -17,16 +17,16 @@ LOG = narrow_log(rows=600)  # episodes of 50 steps
 MEMBER = Member(3, 9.0)
 
 
-def run_with(evaluations=()):
+def run_with(evaluations=(), *, cost=20.0, horizon=LOG.horizon):
     configuration = Configuration(
         method="cpq",
         settings={"discount": 0.99, "tau": 0.02},
         members=(MEMBER,),
         schedule=Schedule(100),
-        log=LogRecord("narrow", len(LOG), LOG.fingerprint, LOG.horizon),
+        log=LogRecord("narrow", len(LOG), LOG.fingerprint, horizon),
     )
     where = {"stage": "policy", "step": 100, "overall_step": 120, "seed": 3, "limit": 9.0}
-    return Run(configuration, [{**where, "qc_start": 20.0, "qr_start": 100.0}], [{**where, **e} for e in evaluations])
+    return Run(configuration, [{**where, "qc_start": cost, "qr_start": 100.0}], [{**where, **e} for e in evaluations])
 
 
 def test_beside_logged_episodes_a_critics_endless_sum_is_drawn_over_their_horizon():
@@ -59,6 +59,15 @@ def test_expected_sums_stand_in_the_table_over_the_logs_horizon_too():
     assert "simulated episodes of up to 480 steps" in text
 
 
+def test_where_episodes_cover_almost_all_of_a_sum_the_table_has_it_once():
+    """1,000 steps at 0.99 are all but 0.00004 of a sum without end."""
+    console = Console(record=True, width=200, file=io.StringIO())
+    print_run(run_with(horizon=1000), console)
+    text = console.export_text()
+    assert "expected return, endless" in text
+    assert "expected cost, 1000 steps" not in text
+
+
 def test_a_policy_left_of_the_limit_that_breaks_it_later_says_so_in_the_picture():
     """A sum of 20 without end is 7.9 over 50 steps, left of a limit of 9: the verdict is outside all the same."""
     axes = Figure().subplots()
@@ -66,6 +75,14 @@ def test_a_policy_left_of_the_limit_that_breaks_it_later_says_so_in_the_picture(
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert "policy, seed 3 (expected; OUTSIDE without end: 20)" in labels
     assert run_with().verdict.judgement == "outside"
+
+
+@pytest.mark.parametrize("cost", [8.0, 30.0])
+def test_a_policy_on_one_side_of_the_limit_is_drawn_without_a_word_about_later(cost):
+    """8 without end is inside a limit of 9 for good; 30 is 11.8 over 50 steps, to be seen outside."""
+    axes = Figure().subplots()
+    _plot_beside_log(run_with(cost=cost), LOG, axes)
+    assert "policy, seed 3 (expected)" in [text.get_text() for text in axes.get_legend().get_texts()]
 
 
 SIMULATED = {"return": 5.0, "return_std": 1.0, "discounted_cost": 3.0, "discounted_cost_std": 1.0, "length": 480.0}

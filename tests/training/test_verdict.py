@@ -78,6 +78,9 @@ def test_a_sum_without_end_is_said_to_be_one_where_episodes_are_short():
     over = 8.0 * (1 - 0.99**119)
     assert f"(without end; at a steady pace {over:.3g} over 119 steps" in words
     assert "without end" not in judge(configuration(horizon=1000), MEMBER, trained(8.0), [], []).words
+    below_zero = judge(configuration(horizon=119), MEMBER, trained(-8.0), [], []).words  # critics may err below 0
+    assert f"(without end; at a steady pace {-over:.3g} over 119 steps" in below_zero
+    assert "without end" not in judge(configuration(horizon=1000), MEMBER, trained(-8.0), [], []).words
 
 
 def test_a_method_without_a_cost_critic_says_so():

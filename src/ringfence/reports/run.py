@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ringfence.data import Dataset, episode_table
 from ringfence.files import atomic_write
-from ringfence.limits import over_horizon
+from ringfence.limits import horizon_words, over_horizon
 from ringfence.reports.pictures import mark_limit, without_box
 from ringfence.training.record import Run
 from ringfence.training.verdict import ALMOST_ALL, last_row
@@ -53,7 +53,7 @@ def print_run(run: Run, console: Console) -> None:
     simulated = f"; the other columns are simulated episodes of up to {max(lengths):.0f} steps" if lengths else ""
     console.print(
         f"expected: the critics' discounted sums (at {discount:g}) without end; over the log's horizon of {horizon} steps "
-        f"they are {over_horizon(1.0, discount, horizon):.3g} times as much at a steady pace{simulated}",
+        f"they are {horizon_words(discount, horizon)}{simulated}",
         highlight=False,
         soft_wrap=True,
     )

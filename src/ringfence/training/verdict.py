@@ -98,9 +98,9 @@ def judge(
 
 def _also_over_horizon(cost: float, configuration: Configuration) -> str:
     """A critic's sum has no end; where the log's episodes are short, what it means over their horizon."""
-    finite = over_horizon(cost, configuration.discount, configuration.horizon)
-    if finite > ALMOST_ALL * cost:
+    if over_horizon(1.0, configuration.discount, configuration.horizon) > ALMOST_ALL:
         return ""
+    finite = over_horizon(cost, configuration.discount, configuration.horizon)
     return (
         f" (without end; at a steady pace {finite:.3g} over {configuration.horizon} steps, the log's longest episode)"
     )

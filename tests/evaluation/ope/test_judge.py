@@ -1,9 +1,11 @@
 """The verdict and the choice, on the reactor: a plant with two known controllers."""
 
 from dataclasses import replace
+from io import StringIO
 
 import numpy as np
 import pytest
+from rich.console import Console
 from tests.logs import narrow_log
 
 from ringfence.behaviour.collect import collect_dataset
@@ -12,12 +14,12 @@ from ringfence.behaviour.shipped import shipped_policy
 from ringfence.errors import InvalidSetting
 from ringfence.evaluation import evaluate
 from ringfence.evaluation.ope.calibration import Calibration, SourceCheck, behaved, whole_episodes
-from ringfence.evaluation.ope.choose import _merit, choose
+from ringfence.evaluation.ope.choose import Choice, _merit, choose
 from ringfence.evaluation.ope.clone import clone_of, sources_of
 from ringfence.evaluation.ope.features import RandomFeatures, Scaling
 from ringfence.evaluation.ope.judge import Estimate, Judge, decide
 from ringfence.evaluation.ope.support import distance_of
-from ringfence.reports.judgement import details
+from ringfence.reports.judgement import details, print_choice, print_judgements
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +41,18 @@ def test_the_cautious_controller_is_inside_and_the_other_outside(judge):
     assert unsafe.returned.lower > safe.returned.value
     assert (safe.share_over_limit, unsafe.share_over_limit) == pytest.approx((0, 1), abs=0.02)
     assert safe.support.foreign_on_path < 0.1
+
+
+def test_what_is_printed_says_over_how_many_steps(judge):
+    """The reactor's episodes have 120 steps."""
+    judged = judge(shipped_policy("reactor", "safe"), 20.0, name="safe")
+    for show in (
+        lambda console: print_judgements([judged], console),
+        lambda console: print_choice(Choice((judged,), "safe", judged, "it is inside"), console),
+    ):
+        console = Console(file=StringIO(), width=200)
+        show(console)
+        assert "Discounted (at 0.99) over 120 steps" in console.file.getvalue()
 
 
 def test_a_controller_between_the_two_is_estimated_within_its_bounds(judge):

@@ -32,7 +32,7 @@ def change_parts(found: RunNumbers) -> tuple[tuple[Part, ...], list[dict[str, An
     if not found.differences or found.log is None:
         return (), []
     log, (member, first) = found.log, found.differences[0]
-    shown = telling_observations(first, log)
+    shown = telling_observations(first, log, MOST_FIGURES)
     variants, options = [], []
     for other, changes in found.differences:
         for j, action in enumerate(log.action_names):
@@ -70,7 +70,7 @@ def in_words(found: Differences, log: Dataset) -> list[str]:
             continue
         most = max((p for p in found.profiles if p.action == j), key=lambda p: p.telling)
         change, unit = most.policy - most.logged, f" {action.unit}" if action.unit else ""
-        name = log.observation_names[most.observation]
+        name = with_unit(log.observation_names[most.observation], log)
         ends = [f"{float(change[at]):+.3g}{unit} where it is about {short(most.at[at], 3)}" for at in (0, -1)]
         sentences.append(
             f"{action.name}: {action.policy - action.logged:+.3g}{unit} on average, {percent(action.notable)} of the rows "
@@ -85,13 +85,13 @@ def in_words(found: Differences, log: Dataset) -> list[str]:
     return sentences
 
 
-def telling_observations(found: Differences, log: Dataset) -> list[int]:
+def telling_observations(found: Differences, log: Dataset, most: int) -> list[int]:
     """All of them, in their order; of very many those on which the changes depend most."""
     scale = log.action_high - log.action_low
     weight = np.zeros(len(log.observation_names))
     for profile in found.profiles:
         weight[profile.observation] += profile.telling / float(scale[profile.action])
-    return sorted(np.argsort(-weight, kind="stable")[:MOST_FIGURES].tolist())
+    return sorted(np.argsort(-weight, kind="stable")[:most].tolist())
 
 
 def with_unit(name: str, log: Dataset) -> str:
@@ -147,17 +147,19 @@ def _action_table(found: Differences, log: Dataset, who: str) -> Table:
 
 
 def _largest(found: Differences, log: Dataset) -> Table:
-    shown = list(range(len(log.observation_names)))[:MOST_SHOWN]
+    shown = telling_observations(found, log, MOST_SHOWN)
     costs = any(changed.policy_cost is not None for changed in found.largest)
     headings = ["row", "episode", "step", *(["source"] if log.source is not None else [])]
     for name in log.action_names:
-        headings += [f"{name}, logged", f"{name}, policy"]
+        headings += [f"{with_unit(name, log)}, {who}" for who in ("logged", "policy")]
     headings += ["largest change, of the range", *(["expected cost, logged", "expected cost, policy"] if costs else [])]
     headings += [with_unit(log.observation_names[i], log) for i in shown]
     rows = tuple(_changed_row(changed, shown, log.source is not None, costs) for changed in found.largest)
     caption = (
         "At most two rows of an episode, counted from 0. Expected cost: the cost critic's discounted sum, without end."
     )
+    if left := len(log.observation_names) - len(shown):
+        caption += f" Of the observations the {len(shown)} on which the change depends most; {left} more are left out."
     return Table(tuple(headings), rows, "The rows with the largest change", caption, tools=True, name="largest")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ringfence.limits import over_horizon
+from ringfence.limits import horizon_words
 from ringfence.reports.html import plots
 from ringfence.reports.html.parts import Folded, Notice, Part, Plot, Plots, Table, Words, number, row
 from ringfence.reports.html.run_numbers import named
@@ -52,9 +52,8 @@ SIGNS: tuple[tuple[str, str, dict[str, str]], ...] = (
 def learning_plots(run: Run) -> tuple[Part, ...]:
     """Expected and simulated return and cost over training, with the limit."""
     configuration = run.configuration
-    part = over_horizon(1.0, configuration.discount, configuration.horizon)
-    steps = f"over {configuration.horizon} steps it is {part:.3g} times as much at a steady pace"
-    endless = f"The critics' sum without end; {steps}."
+    part = horizon_words(configuration.discount, configuration.horizon)
+    endless = f"The critics' sum without end; over {configuration.horizon} steps it is {part}."
     made = []
     for key, what in (("qc_start", "Cost that the critic expects"), ("qr_start", "Return that the critics expect")):
         plot = plots.blank("step", "discounted")

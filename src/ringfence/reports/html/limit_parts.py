@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ringfence.data import Dataset
-from ringfence.limits import over_horizon
+from ringfence.limits import horizon_words
 from ringfence.reports.html import plots
 from ringfence.reports.html.parts import LimitTool, Part, Plot, Plots, Words, short
 from ringfence.reports.html.plots import thinned
@@ -72,11 +72,11 @@ def limit_parts(
         figures.append(Plot(plot, f"Expected {title} at each limit"))
     words = limit_words(limits, costs, returns, start)
     horizon = configuration.horizon
-    part = over_horizon(1.0, configuration.discount, horizon)
+    part = horizon_words(configuration.discount, horizon)
     note = (
         "One policy for every limit of the range (experimental). These are its own critics' expectations from the states "
         "where logged episodes start, the mean over policies: move the limit to see them. They have no end; over the log's "
-        f"{horizon} steps they are {part:.3g} times as much at a steady pace. They are estimates from the log; "
+        f"{horizon} steps they are {part}. They are estimates from the log; "
         "`ringfence judge RUN --limit L` judges the policy at a limit by episodes that it has not seen."
     )
     tool = LimitTool(float(limits[0]), float(limits[-1]), start, words)
