@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.checks import one_of, positive
 from ringfence.algorithms.cpq import Actions, OODActions, PaperCPQ, PerState, Scalar, State, Values, cost_bellman_target
-from ringfence.algorithms.cpq_imagined import Imagined, Plant, feedback_rate, next_slack
+from ringfence.algorithms.cpq_imagined import MODELS, Imagined, Plant, feedback_rate, next_slack
 from ringfence.algorithms.cpq_limits import (
     LimitBlind,
     check_limits,
@@ -29,7 +29,7 @@ from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec
 from ringfence.networks import Critic, TanhGaussianActor, polyak
 
 EpisodeEnd = Literal["ends", "neutral", "failure"]
-PLANT_KEY = 29  # tells the keys of the plant's model from those that the printed algorithm splits off
+PLANT_KEY = 29  # tells the keys of the plant's models from those that the printed algorithm splits off
 
 
 class AveragedState(State):
@@ -39,7 +39,7 @@ class AveragedState(State):
     averaged_actor: TanhGaussianActor
     anchor: Scalar  # weight of `anchor_loss` on this log
     slack: Scalar  # the actor is held to slack x l
-    plant: Plant | None  # with the episodes imagined in it, where feedback sets the slack
+    plants: tuple[Plant, ...]  # models of the plant, with the episodes imagined in them, where feedback sets the slack
     imagined: Imagined | None
 
 
@@ -167,18 +167,19 @@ class CPQ(PaperCPQ):
         printed = super().init(key, limit, spec)
         failed = 0.0 if self.episode_end == "ends" else spec.terminated  # an end that belongs to the task is no failure
         anchor = jnp.asarray(anchor_on(self.anchor, failed, self.termination_anchor), jnp.float32)
-        plant, imagined = None, None
+        plants: tuple[Plant, ...] = ()
+        imagined = None
         if self._has_feedback:
-            keys = jax.random.split(jax.random.fold_in(key, PLANT_KEY))
-            plant = Plant.create(spec, self.hidden, keys[0])
-            imagined = Imagined.create(spec, jnp.asarray(limit, jnp.float32), self.discount, keys[1])
+            times_key, *model_keys = jax.random.split(jax.random.fold_in(key, PLANT_KEY), 1 + MODELS)
+            plants = tuple(Plant.create(spec, self.hidden, model_key) for model_key in model_keys)
+            imagined = Imagined.create(spec, jnp.asarray(limit, jnp.float32), self.discount, times_key)
         return AveragedState(
             **vars(printed),
             step=jnp.zeros((), jnp.int32),
             averaged_actor=printed.actor,
             anchor=anchor,
             slack=jnp.ones(()),
-            plant=plant,
+            plants=plants,
             imagined=imagined,
         )
 
@@ -187,9 +188,9 @@ class CPQ(PaperCPQ):
         return self.feedback > 0.0 and self.limits is None  # a range of limits has no one cost to compare
 
     def update_detector(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
-        """Lines 4 and 5; the model of the plant learns from the same batches."""
+        """Lines 4 and 5; the models of the plant learn from the same batches."""
         after, metrics = super().update_detector(state, batch, key)
-        return self._fit_plant(cast(AveragedState, after), batch, metrics)
+        return self._fit_plants(cast(AveragedState, after), batch, metrics)
 
     def update(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
         """Algorithm 1 with the lines below, then the average of the actor and the feedback."""
@@ -200,21 +201,24 @@ class CPQ(PaperCPQ):
         after, metrics = update(state, batch, key)
         averaged = polyak(state.averaged_actor, after.actor, rate)
         after = replace(cast(AveragedState, after), step=state.step + 1, averaged_actor=averaged)
-        return self._imagine(*self._fit_plant(after, batch, metrics), batch)
+        return self._imagine(*self._fit_plants(after, batch, metrics), batch, jax.random.fold_in(key, PLANT_KEY))
 
-    def _fit_plant(self, state: AveragedState, batch: Batch, metrics: Metrics) -> tuple[AveragedState, Metrics]:
-        if state.plant is None:
+    def _fit_plants(self, state: AveragedState, batch: Batch, metrics: Metrics) -> tuple[AveragedState, Metrics]:
+        if not state.plants:
             return state, metrics
-        plant, loss = state.plant.fit(batch)
-        return replace(state, plant=plant), {**metrics, "plant_loss": loss}
+        plants, losses = zip(*(plant.fit(batch) for plant in state.plants), strict=True)
+        return replace(state, plants=plants), {**metrics, "plant_loss": jnp.max(jnp.stack(losses))}
 
-    def _imagine(self, state: AveragedState, metrics: Metrics, batch: Batch) -> tuple[AveragedState, Metrics]:
-        if state.plant is None or state.imagined is None:
+    def _imagine(
+        self, state: AveragedState, metrics: Metrics, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[AveragedState, Metrics]:
+        if state.imagined is None:
             return state, metrics
         actors = state.actor, state.averaged_actor
-        imagined = state.imagined.advance(state.plant, *actors, batch.starts, self.discount)
+        imagined = state.imagined.advance(state.plants, actors, batch.starts, self.discount, key)
         cost = imagined.cost(self.discount)
-        rate = feedback_rate(state.step, state.plant.error, self.feedback)
+        error = jnp.max(jnp.stack([plant.error for plant in state.plants]))
+        rate = feedback_rate(state.step, error, self.feedback)
         slack = next_slack(state.slack, cost, state.limit, rate)
         return replace(state, imagined=imagined, slack=slack), {**metrics, "imagined_cost": cost, "slack": slack}
 
