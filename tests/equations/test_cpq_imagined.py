@@ -197,12 +197,14 @@ def test_a_constant_cost_is_found_whatever_the_horizon(actors, batch):
     assert float(imagined.cost(DISCOUNT)) == pytest.approx(3.0, rel=1e-2)
 
 
-def test_the_cost_that_counts_is_the_mean_of_actor_and_average_in_the_costlier_model():
+def test_the_average_counts_or_half_way_to_a_costlier_actor_in_the_costlier_model():
+    """Rows are models, columns actor and average; paces of 0.1 and 0.2 are 1 and 2 without end."""
     fresh = imagined_once()
     for pace, from_start, expected in (
-        ([[0.1, 0.2], [0.0, 0.0]], [[0.5, 1.9], [1.0, 0.5]], 1.5),  # paces of 1 and 2 without end
-        ([[0.1, 0.2], [0.0, 0.0]], [[0.5, 1.9], [4.0, 0.5]], 2.25),
+        ([[0.1, 0.2], [0.0, 0.0]], [[0.5, 1.9], [1.0, 0.5]], 2.0),  # the first model's average
+        ([[0.1, 0.2], [0.0, 0.0]], [[0.5, 1.9], [4.0, 0.5]], 2.25),  # half-way in the second model
         ([[0.0, 0.0], [0.3, 0.1]], [[0.5, 1.9], [1.0, 2.0]], 2.5),
+        ([[0.0, 0.0], [0.3, 0.1]], [[0.5, 2.9], [1.0, 2.0]], 2.9),
     ):
         now = replace(fresh, pace=jnp.asarray(pace), from_start=jnp.asarray(from_start))
         assert float(now.cost(DISCOUNT)) == pytest.approx(expected, rel=1e-5)

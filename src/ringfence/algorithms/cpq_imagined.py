@@ -11,7 +11,7 @@ because real steps differ from their mean: imagined without noise, such policies
 each imagined step has noise, half as large as what its model leaves unexplained.
 
 The episodes go on by one step with each update of the policy, so that they cost one small pass. Half of them follow the
-actor and half its average, which is the policy handed out and follows the actor late; the mean of both costs counts.
+actor and half its average, which is the policy handed out and follows the actor late.
 """
 
 from collections.abc import Sequence
@@ -176,9 +176,11 @@ class Imagined(eqx.Module):
         )
 
     def cost(self, discount: float) -> Scalar:
-        """The discounted cost to compare with the limit: the greater of that from the start and that of going on at the
-        pace, the mean of actor and average, in the model in which it is greater."""
-        return jnp.max(jnp.mean(jnp.maximum(self.from_start, self.pace / (1.0 - discount)), 1))
+        """The discounted cost to compare with the limit: that of the average or, if the actor costs more, half-way between
+        them, because the average follows the actor late. Each is the greater of the cost from the start and that of going
+        on at the pace; the model counts in which the cost is greater."""
+        actor, average = jnp.maximum(self.from_start, self.pace / (1.0 - discount)).T
+        return jnp.max(average + 0.5 * jnp.maximum(actor - average, 0.0))
 
 
 def _step_in_each(
