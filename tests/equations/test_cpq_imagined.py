@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ringfence.algorithms import Batch, Spec
+from ringfence.algorithms import CPQ, Batch, Spec
 from ringfence.algorithms.cpq_departures import PLANT_KEY
 from ringfence.algorithms.cpq_imagined import (
     AIM,
@@ -19,13 +19,13 @@ from ringfence.algorithms.cpq_imagined import (
     POLICIES,
     PREDICTED,
     SETTLED,
-    SLACK,
     Imagined,
     Plant,
     feedback_rate,
     next_slack,
     plant_loss,
 )
+from ringfence.errors import InvalidSetting
 from ringfence.networks import TanhGaussianActor
 from tests.equations.conftest import ACT, OBS, small_state
 
@@ -212,14 +212,30 @@ def test_the_average_counts_or_half_way_to_a_costlier_actor_in_the_costlier_mode
 
 def test_slack_rises_below_the_aim_falls_above_and_stays_in_its_range():
     def after(slack, cost, rate=0.1):
-        return float(next_slack(jnp.asarray(slack), jnp.asarray(cost), jnp.asarray(LIMIT), jnp.asarray(rate)))
+        numbers = (jnp.asarray(number) for number in (slack, cost, LIMIT, rate))
+        return float(next_slack(*numbers, (0.9, 1.4)))
 
     assert after(1.0, 0.5 * LIMIT) == pytest.approx(1.0 + 0.1 * (AIM - 0.5))
     assert after(1.0, 1.2 * LIMIT) == pytest.approx(1.0 + 0.1 * (AIM - 1.2))
     assert after(1.0, AIM * LIMIT) == pytest.approx(1.0)
-    assert (after(1.0, 0.0, rate=9.0), after(1.0, 9.0 * LIMIT, rate=9.0)) == pytest.approx((SLACK[1], SLACK[0]))
-    limit_of_nothing = next_slack(jnp.ones(()), jnp.ones(()), jnp.zeros(()), jnp.ones(()))
-    assert float(limit_of_nothing) == pytest.approx(SLACK[0])
+    assert (after(1.0, 0.0, rate=9.0), after(1.0, 9.0 * LIMIT, rate=9.0)) == pytest.approx((1.4, 0.9))
+    limit_of_nothing = next_slack(jnp.ones(()), jnp.ones(()), jnp.zeros(()), jnp.ones(()), (0.9, 1.4))
+    assert float(limit_of_nothing) == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("wrong", [(1.1, 1.6), (0.8, 0.9), (0.0, 1.6)])
+def test_a_range_of_the_slack_without_1_is_refused(wrong):
+    with pytest.raises(InvalidSetting, match="around 1"):
+        CPQ(slack_range=wrong)
+
+
+def test_the_slack_stays_in_the_range_of_the_setting(batch, departed):
+    method = replace(departed, slack_range=(0.95, 1.0), feedback=1e6)
+    state = replace(small_state(method), step=jnp.asarray(HALVED))
+    known = tuple(replace(plant, error=jnp.zeros(()), fitted=jnp.asarray(10_000)) for plant in state.plants)
+    for limit, expected in ((1e6, 1.0), (1e-6, 0.95)):
+        after, _ = method.update(replace(state, plants=known, limit=jnp.asarray(limit)), batch, KEY)
+        assert float(after.slack) == pytest.approx(expected)
 
 
 def test_feedback_waits_for_the_policy_and_slows_down():

@@ -26,6 +26,7 @@ from ringfence.algorithms.cpq_limits import (
 )
 from ringfence.algorithms.critics import Critics, fresh_critics, smaller_value
 from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec
+from ringfence.errors import InvalidSetting
 from ringfence.networks import Critic, TanhGaussianActor, polyak
 
 EpisodeEnd = Literal["ends", "neutral", "failure"]
@@ -145,6 +146,7 @@ class CPQ(PaperCPQ):
     target_noise: float = 0.1  # on the next actions that the critics back up, in units of half the range of an action
     recovery_weight: float = 3.0  # of the excess of Qc over the limit, see `penalised_value`
     feedback: float = 3e-3  # rate at which imagined costs set the actor's limit, see `cpq_imagined.py`; 0 holds it to l
+    slack_range: tuple[float, float] = (0.95, 1.6)  # how far, as factors of l; (0.95, 1) never lets Qc exceed l
     episode_end: EpisodeEnd = "neutral"  # what termination means for the cost, see `cost_of_end`
     limits: tuple[float, float] | None = (
         None  # one policy for every limit of a range, see `cpq_limits.py`; experimental
@@ -155,6 +157,9 @@ class CPQ(PaperCPQ):
         positive(self, "anchor", "termination_anchor", "unsafe_anchor", "recovery_weight", "target_noise", zero=True)
         positive(self, "feedback", zero=True)
         one_of(self, "episode_end", get_args(EpisodeEnd))
+        least, most = self.slack_range
+        if not 0.0 < least <= 1.0 <= most:
+            raise InvalidSetting(f"slack_range must be two positive numbers around 1, not {self.slack_range!r}")
         if self.limits is not None:
             check_limits(self.limits, self.limit)
 
@@ -219,7 +224,7 @@ class CPQ(PaperCPQ):
         cost = imagined.cost(self.discount)
         error = jnp.max(jnp.stack([plant.error for plant in state.plants]))
         rate = feedback_rate(state.step, error, self.feedback)
-        slack = next_slack(state.slack, cost, state.limit, rate)
+        slack = next_slack(state.slack, cost, state.limit, rate, self.slack_range)
         return replace(state, imagined=imagined, slack=slack), {**metrics, "imagined_cost": cost, "slack": slack}
 
     def fresh_critics(self, spec: Spec, keys: PRNGKeyArray) -> Critics:

@@ -38,7 +38,6 @@ OUTSIDE = 0.1  # of a column's range in the log: further out an episode begins a
 NOISE = 0.5  # of an imagined step, in units of what the model leaves unexplained
 PREDICTED = 0.03  # error of both models, at most, for feedback
 AIM = 0.97  # of the limit
-SLACK = (0.95, 1.6)
 SETTLED = 2500  # steps of the policy before its cost says anything
 HALVED = 5000  # steps after which feedback is half as fast
 
@@ -217,6 +216,6 @@ def feedback_rate(step: Int[Array, ""], error: Scalar, feedback: float) -> Scala
     return jnp.where(used, feedback / (1.0 + step / HALVED), 0.0)
 
 
-def next_slack(slack: Scalar, cost: Scalar, limit: Scalar, rate: Scalar) -> Scalar:
+def next_slack(slack: Scalar, cost: Scalar, limit: Scalar, rate: Scalar, within: tuple[float, float]) -> Scalar:
     """Slack rises while the imagined cost is below AIM x l, and falls above."""
-    return jnp.clip(slack + rate * (AIM - cost / jnp.maximum(limit, 1e-3)), *SLACK)
+    return jnp.clip(slack + rate * (AIM - cost / jnp.maximum(limit, 1e-3)), *within)
