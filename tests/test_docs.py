@@ -168,6 +168,11 @@ def test_every_relative_link_leads_somewhere(page):
         assert not anchor or anchor in anchors(there), target
 
 
+def test_the_readme_links_to_every_page():
+    linked = re.findall(r"\]\(docs/([^)#]+)\)", (ROOT / "README.md").read_text())
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} == set(linked)
+
+
 # Defaults
 
 
