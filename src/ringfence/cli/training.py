@@ -122,7 +122,7 @@ def train(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from ringfence.errors import MissingExtra
-    from ringfence.reports.html.report import write_run_page
+    from ringfence.reports.html.pages import write_run_page
     from ringfence.reports.judgement import print_disagreements, print_judgements
     from ringfence.reports.run import plot_run, print_run
 
