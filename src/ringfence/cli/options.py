@@ -34,7 +34,7 @@ class Gather(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with errors on one line, and no word of a list is forgotten."""
+    """argparse, with errors on one line and with `Gather` for every option that takes a list."""
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
         if options.get("nargs") == "+" and names[0].startswith("-"):
