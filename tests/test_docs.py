@@ -14,6 +14,13 @@ import ringfence
 from ringfence import algorithms
 from ringfence.algorithms import CBPL, CPQ, BCQLag, BEARLag, PaperCPQ
 from ringfence.cli import build_parser
+from ringfence.data import summarise
+from ringfence.evaluation.ope import Judge, choose, judge
+from ringfence.limits import DISCOUNT, Limit
+from ringfence.reports.html.log_page import log_page
+from ringfence.reports.html.pages import Asked
+from ringfence.reports.log import plot_summary
+from ringfence.tasks import Task
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -233,3 +240,12 @@ def test_how_many_steps_critics_need_is_said_once_and_is_what_the_verdict_says()
         assert f"{method.tau:g}" in section
     elsewhere = [page.name for page in PAGES if re.search(r"critics? (needs?|takes?) some [\d,]+", page.read_text())]
     assert elsewhere == []
+
+
+def test_one_discount_is_the_default_everywhere():
+    for function in (Limit, Limit.of, Task, summarise, plot_summary, log_page, Asked, Judge, judge, choose):
+        assert inspect.signature(function).parameters["discount"].default == DISCOUNT, function
+    for method in algorithms.METHODS.values():
+        assert method().discount == DISCOUNT, method
+    for verb in ("inspect", "report"):
+        assert build_parser().parse_args([verb, "log.csv"]).discount == DISCOUNT

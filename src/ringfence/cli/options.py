@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ringfence.errors import InvalidSetting
+from ringfence.limits import DISCOUNT
 from ringfence.values import LARGEST_COUNT
 
 LOG_HELP = "a log file (.h5, .hdf5, .npz, .parquet, .csv), a Minari dataset, or a built-in task's name"
@@ -76,7 +77,9 @@ def add_log_options(parser: Parser) -> None:
         )
     parser.add_argument("--csv-delimiter", metavar="C", help="what divides the columns of a CSV file, e.g. ';'")
     parser.add_argument("--csv-decimal", metavar="C", help="the decimal point of a CSV file: . (default) or ,")
-    parser.add_argument("--discount", type=float, default=0.99, help="discount of rewards and costs (default 0.99)")
+    parser.add_argument(
+        "--discount", type=float, default=DISCOUNT, help=f"discount of rewards and costs (default {DISCOUNT})"
+    )
     parser.add_argument("--limit", type=float, metavar="L", help="the most cost that is allowed")
     parser.add_argument(
         "--limit-kind",
