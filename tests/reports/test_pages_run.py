@@ -9,6 +9,7 @@ import pytest
 
 import ringfence
 from ringfence.cli import build_parser, main
+from ringfence.cli.options import parse_columns
 from ringfence.data import Dataset, save
 from ringfence.deploy import Policy
 from ringfence.reports.html.again import command_of, reading_words
@@ -273,12 +274,10 @@ def test_the_command_asks_for_the_same_run():
 def test_columns_of_ones_own_are_named_again():
     from dataclasses import asdict
 
-    from ringfence.data import ColumnMapping
-
-    mapping = ColumnMapping.from_words(["rewards=profit", "observations=speed,angle", "costs="])
+    mapping = parse_columns(["rewards=profit", "observations=speed,angle", "costs="])
     words = reading_words({"columns": asdict(mapping)})
     assert words[0] == "--columns"
-    assert ColumnMapping.from_words(words[1:]) == mapping
+    assert parse_columns(words[1:]) == mapping
 
 
 def test_several_limits_in_one_run_are_for_python():
