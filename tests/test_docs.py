@@ -3,6 +3,7 @@
 import argparse
 import ast
 import inspect
+import json
 import re
 from dataclasses import fields
 from functools import cache
@@ -12,8 +13,19 @@ import pytest
 
 import ringfence
 from ringfence import algorithms
-from ringfence.algorithms import CBPL, CPQ, BCQLag, BEARLag, PaperCPQ
+from ringfence.algorithms import CBPL, CPQ, BCQLag, BEARLag, PaperCPQ, cpq_departures
 from ringfence.cli import build_parser
+from ringfence.data import summarise
+from ringfence.deploy import guard_rules, reference
+from ringfence.deploy.guard_rules import Rules
+from ringfence.evaluation.ope import Judge, calibration, choose, dynamics, features, fqe, judge, opinion
+from ringfence.evaluation.ope.judge import MOST_DISTANCE, MOST_ERROR, MOST_FOREIGN, MOST_FOREIGN_MODELLED
+from ringfence.limits import DISCOUNT, Limit
+from ringfence.reports.html.log_page import log_page
+from ringfence.reports.html.pages import Asked
+from ringfence.reports.log import plot_summary
+from ringfence.tasks import Task
+from ringfence.training import defaults
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -168,6 +180,11 @@ def test_every_relative_link_leads_somewhere(page):
         assert not anchor or anchor in anchors(there), target
 
 
+def test_the_readme_links_to_every_page():
+    linked = re.findall(r"\]\(docs/([^)#]+)\)", (ROOT / "README.md").read_text())
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} == set(linked)
+
+
 # Defaults
 
 
@@ -228,3 +245,63 @@ def test_how_many_steps_critics_need_is_said_once_and_is_what_the_verdict_says()
         assert f"{method.tau:g}" in section
     elsewhere = [page.name for page in PAGES if re.search(r"critics? (needs?|takes?) some [\d,]+", page.read_text())]
     assert elsewhere == []
+
+
+def test_one_discount_is_the_default_everywhere():
+    for function in (Limit, Limit.of, Task, summarise, plot_summary, log_page, Asked, Judge, judge, choose):
+        assert inspect.signature(function).parameters["discount"].default == DISCOUNT, function
+    for method in algorithms.METHODS.values():
+        assert method().discount == DISCOUNT, method
+    for verb in ("inspect", "report"):
+        assert build_parser().parse_args([verb, "log.csv"]).discount == DISCOUNT
+
+
+RULES = Rules()
+IN_SENTENCES = [
+    ("deploy.md", f"outside the log's range by more than {RULES.range:.0%} of it"),
+    ("deploy.md", f"{reference.QUANTILE:.0%} quantile of the log"),
+    ("deploy.md", f"at least {guard_rules.LEAST_STILLNESS} steps"),
+    ("deploy.md", f"after `patience` steps in a row ({RULES.patience})"),
+    ("deploy.md", f"`release_after` quiet steps in a row ({RULES.release_after})"),
+    ("deploy.md", f"`release_at` ({RULES.release_at})"),
+    ("how-sure.md", f"sets episodes aside (`--holdout {defaults.HOLDOUT}`)"),
+    ("how-sure.md", f"Logs of fewer than {defaults.LEAST_EPISODES_TO_HOLD_OUT} episodes are learned from whole"),
+    ("how-sure.md", f"linear in {features.COUNT} fixed features"),
+    ("how-sure.md", f"more unlike the log than {200 * fqe.FOREIGN:.0f} of 200 logged pairs"),
+    ("how-sure.md", f"from {dynamics.LEAST_ROWS:,} rows on"),
+    ("how-sure.md", f"each of {fqe.GROUPS} groups of episodes"),
+    ("how-sure.md", f"at least {calibration.LEAST_ERROR:.0%}, widens every interval"),
+    ("how-sure.md", f"if more than {MOST_FOREIGN:.0%} of the actions"),
+    ("how-sure.md", f"or {MOST_FOREIGN_MODELLED:.0%} of its steps in the model"),
+    ("how-sure.md", f"missed by more than {MOST_ERROR:.0%}"),
+    ("how-sure.md", f"within {MOST_DISTANCE} of a source's noise"),
+    ("how-sure.md", f"at least {opinion.LEAST_EFFECTIVE:.0f} effective episodes"),
+    ("limits.md", f"if less than {cpq_departures.LEAST_SAFE:.0%} of the logged actions are safe"),
+]
+
+
+@pytest.mark.parametrize(("page", "sentence"), IN_SENTENCES)
+def test_a_number_in_a_sentence_is_the_codes(page, sentence):
+    """Percent signs stand apart in the docs."""
+    text = " ".join((ROOT / "docs" / page).read_text().split())
+    assert re.sub(r"(\d)%", r"\1 %", sentence) in text
+
+
+# Numbers that were measured
+
+
+def test_the_table_of_limits_is_that_of_its_results():
+    """Returns and costs of each cell, and the ratios of the page worked out again."""
+    lines = (ROOT / "results" / "limits" / "rows.jsonl").read_text().splitlines()
+    rows = {(r["task"].split("-")[0], r["limit"], r["how"], r["steps"]): r for r in map(json.loads, lines)}
+    cells = list(table_rows(ROOT / "docs" / "limits.md", "robot"))
+    assert len(cells) == 10
+    for robot, limit, alone, *ranged in cells:
+        place = robot.lower(), float(limit)
+        one = rows[*place, "separate", 15_000]
+        assert alone == f"{one['return']:.0f}, {one['discounted_cost']:.1f}"
+        for steps, (found, ratio) in {15_000: ranged[:2], 22_500: ranged[2:]}.items():
+            row = rows[*place, "range", steps]
+            assert found == f"{row['return']:.0f}, {row['discounted_cost']:.1f}"
+            assert ratio == f"{row['return'] / one['return']:.2f}"
+            assert row["discounted_cost"] <= row["limit"]

@@ -2,15 +2,17 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from ringfence.cli import main
+from ringfence.cli import doctor, main
 from ringfence.errors import InvalidSetting
 from ringfence.kernels import calls, computation, explanation, library
 
@@ -133,3 +135,15 @@ def test_what_computes_has_a_name_and_a_reason(monkeypatch, capsys) -> None:
     assert (computation(), explanation()) == ("xla", "no compiler")
     assert main(["doctor"]) == 0
     assert "computation: xla, because no compiler" in capsys.readouterr().out
+
+
+def test_doctor_and_the_readme_name_every_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = {
+        name: tuple(re.match(r"[\w-]+", package)[0] for package in packages)
+        for name, packages in project["optional-dependencies"].items()
+        if name != "dev"
+    }
+    assert extras == doctor.EXTRAS
+    said = (ROOT / "README.md").read_text().split("with the extras")[1].split(".")[0]
+    assert set(re.findall(r"`(\w+)`", said)) == set(extras)

@@ -18,6 +18,7 @@ from ringfence.errors import InvalidSetting
 from ringfence.values import LARGEST, is_number, to_float32
 
 LimitKind = Literal["discounted", "episode", "step"]
+DISCOUNT = 0.99  # of rewards and costs, unless another is given
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Limit:
     """
 
     discounted: float
-    discount: float = 0.99
+    discount: float = DISCOUNT
     horizon: float = math.inf
 
     def __post_init__(self) -> None:
@@ -43,7 +44,7 @@ class Limit:
 
     @classmethod
     def of(
-        cls, value: float, kind: LimitKind = "discounted", *, discount: float = 0.99, horizon: float = math.inf
+        cls, value: float, kind: LimitKind = "discounted", *, discount: float = DISCOUNT, horizon: float = math.inf
     ) -> "Limit":
         """A limit given as a discounted sum, per episode (needs the horizon) or per step."""
         if kind not in ("discounted", "episode", "step"):

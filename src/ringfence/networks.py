@@ -112,11 +112,11 @@ def pairs(
 
 
 class Critic(eqx.Module):
-    """Q(s, a) = size x network(s, a): one number per pair, for one action of each state or for n. A fresh critic's values
+    """Q(s, a) = scale x network(s, a): one number per pair, for one action of each state or for n. A fresh critic's values
     lie around `start`."""
 
     mlp: MLP
-    size: float = eqx.field(static=True)
+    scale: float = eqx.field(static=True)
 
     def __init__(
         self,
@@ -125,18 +125,18 @@ class Critic(eqx.Module):
         hidden: Sequence[int],
         *,
         normalise: bool = False,
-        size: float = 1.0,
+        scale: float = 1.0,
         start: float = 0.0,
         key: PRNGKeyArray,
     ):
         fresh = MLP(observation_dim + action_dim, 1, hidden, normalise=normalise, key=key)
-        self.mlp = eqx.tree_at(lambda mlp: mlp.layers[-1].bias, fresh, replace_fn=lambda bias: bias + start / size)
-        self.size = size
+        self.mlp = eqx.tree_at(lambda mlp: mlp.layers[-1].bias, fresh, replace_fn=lambda bias: bias + start / scale)
+        self.scale = scale
 
     def __call__(
         self, observations: Float[Array, "*batch obs"], actions: Float[Array, "*n_batch act"]
     ) -> Float[Array, "*n_batch"]:
-        return self.size * self.mlp(pairs(observations, actions))[..., 0]
+        return self.scale * self.mlp(pairs(observations, actions))[..., 0]
 
 
 class Gaussian(NamedTuple):
@@ -245,7 +245,7 @@ class Described(NamedTuple):
 def describe(network: "Critic | TanhGaussianActor | Described") -> Described:
     """What the class of a network says of its inputs and outputs."""
     if isinstance(network, Critic):
-        return Described(network.mlp, ("observation", "action"), "value", network.size)
+        return Described(network.mlp, ("observation", "action"), "value", network.scale)
     if isinstance(network, TanhGaussianActor):
         return Described(network.mlp, ("observation",), "tanh-gaussian")
     return network

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
-import ringfence.reports.html.report
+import ringfence.reports.html.pages
 import ringfence.reports.run
 from ringfence.cli import main
 
 PATIENCE = 600.0  # seconds until a case counts as a hang
-PLOT, PAGE = ringfence.reports.run.plot_run, ringfence.reports.html.report.write_run_page
+PLOT, PAGE = ringfence.reports.run.plot_run, ringfence.reports.html.pages.write_run_page
 
 
 def processor_seconds(pid: int) -> float:
@@ -87,9 +87,9 @@ class Call:
         Call.made += 1
         if Call.made % 20:  # the picture takes half of the time and says nothing new
             ringfence.reports.run.plot_run = lambda run, log, path: path
-            ringfence.reports.html.report.write_run_page = lambda run, log: run.path
+            ringfence.reports.html.pages.write_run_page = lambda run, log: run.path
         else:
-            ringfence.reports.run.plot_run, ringfence.reports.html.report.write_run_page = PLOT, PAGE
+            ringfence.reports.run.plot_run, ringfence.reports.html.pages.write_run_page = PLOT, PAGE
         out, error = io.StringIO(), io.StringIO()
         before = signal.signal(signal.SIGALRM, too_late)
         signal.alarm(int(patience))

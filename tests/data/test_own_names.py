@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ringfence.cli import main
+from ringfence.cli.options import parse_columns
 from ringfence.data import ColumnMapping, load_file
 from ringfence.errors import EmptyData, InvalidSetting, MissingColumns, UnreadableFile, WrongShape
 
@@ -64,12 +65,12 @@ def test_one_action_column_is_given_by_its_name_on_the_command_line(parquet, cap
 
 @pytest.mark.parametrize("word", ["reward", "rewards"])
 def test_singular_and_plural_name_the_same_column(word):
-    assert ColumnMapping.from_words([f"{word}=profit"]) == ColumnMapping(rewards="profit")
+    assert parse_columns([f"{word}=profit"]) == ColumnMapping(rewards="profit")
 
 
 def test_a_near_miss_is_asked_about(parquet, capsys):
     with pytest.raises(InvalidSetting, match="did you mean 'rewards'"):
-        ColumnMapping.from_words(["rewrads=profit"])
+        parse_columns(["rewrads=profit"])
     with pytest.raises(MissingColumns, match="did you mean 'Tc_K'"):
         load_file(parquet, columns=NAMES | {"actions": "tc_k"})
     with pytest.raises(MissingColumns, match=r"there is no column 'T_k'.*did you mean 'T_K'"):
@@ -88,7 +89,7 @@ def test_a_near_miss_is_asked_about(parquet, capsys):
 )
 def test_words_that_make_no_mapping_are_refused(words, message):
     with pytest.raises(InvalidSetting, match=message):
-        ColumnMapping.from_words(words)
+        parse_columns(words)
 
 
 def test_a_column_listed_twice_among_the_observations_is_refused(parquet):
@@ -99,7 +100,7 @@ def test_a_column_listed_twice_among_the_observations_is_refused(parquet):
 @pytest.mark.parametrize("word", ["reward", "cost", "terminated", "truncated", "episode", "source"])
 def test_two_columns_for_what_is_one_are_refused(word):
     """Of two costs the first alone would be kept inside the limit."""
-    mapping = ColumnMapping.from_words([f"{word}=one,two"])
+    mapping = parse_columns([f"{word}=one,two"])
     with pytest.raises(InvalidSetting, match="is one column, not one, two"):
         mapping.resolve(["obs_0", "action_0", "reward", "cost", "one", "two"])
 

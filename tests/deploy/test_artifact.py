@@ -58,8 +58,8 @@ def rows(count=30, seed=0):
 
 
 MODULES = {
-    "critic": Critic(3, 2, (16, 8), size=64.0, start=20.0, key=jax.random.key(0)),
-    "normalised": Critic(3, 2, (16, 8), normalise=True, size=0.5, key=jax.random.key(1)),
+    "critic": Critic(3, 2, (16, 8), scale=64.0, start=20.0, key=jax.random.key(0)),
+    "normalised": Critic(3, 2, (16, 8), normalise=True, scale=0.5, key=jax.random.key(1)),
     "actor": TanhGaussianActor(3, 2, (16,), key=jax.random.key(2)),
     **describe_cvae(CVAE(3, 2, 4, (16, 8), key=jax.random.key(3))),
 }

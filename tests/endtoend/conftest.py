@@ -5,4 +5,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _without_page(monkeypatch):
-    monkeypatch.setattr("ringfence.reports.html.report.write_run_page", lambda run, log: run.path / "report.html")
+    monkeypatch.setattr("ringfence.reports.html.pages.write_run_page", lambda run, log: run.path / "report.html")

@@ -1,5 +1,6 @@
 """Every command and every example of docs/tutorial.md and docs/deploy.md is run, in order, in one directory."""
 
+import json
 import re
 import shlex
 import shutil
@@ -74,8 +75,22 @@ def test_the_tutorial_goes_from_the_log_to_the_export_and_its_pictures_are_there
     verbs = [line.split()[1] for line in lines if line.startswith("ringfence ")]
     assert verbs == ["collect", "inspect", "train", "judge", "report", "evaluate", "report", "export", "export"]
     pictures = re.findall(r"!\[[^]]+\]\(([^)]+)\)", (DOCS / "tutorial.md").read_text())
-    assert pictures
+    assert len(pictures) == 4  # the log, the page of the run, the reactor with and without the guard, the guard's page
     assert all((DOCS / picture).is_file() for picture in pictures)
+
+
+def test_the_tutorial_says_what_its_run_gave():
+    text = " ".join((DOCS / "tutorial.md").read_text().split())
+    names = ("verdict", "judgement", "evaluation")
+    given = [json.loads((DOCS.parent / "results" / "tutorial" / f"{name}.json").read_text()) for name in names]
+    (verdict,), (judgement,), measured = given[0], given[1], given[2]["summary"]
+    for sentence in (
+        f'Here it is "{verdict["judgement"]}": the critic expects a discounted cost of {verdict["cost"]:.1f}',
+        f'They say "{judgement["verdict"]}": an expected discounted cost of at most {judgement["cost"]["upper"]:.2f}',
+        f"Its discounted cost is {measured['discounted cost']['mean']:.1f} on average",
+        f"it returns {measured['return']['mean']:.1f} an episode",
+    ):
+        assert sentence in text
 
 
 @pytest.mark.parametrize("page", ["tutorial.md", "deploy.md"])

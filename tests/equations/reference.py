@@ -27,7 +27,7 @@ def float64_copy(network):
 
 
 def q(critic, observation, action):
-    return critic.size * mlp(critic.mlp, np.concatenate([observation, action]))[0]
+    return critic.scale * mlp(critic.mlp, np.concatenate([observation, action]))[0]
 
 
 def q_each(critic, observations, actions):

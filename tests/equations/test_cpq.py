@@ -575,8 +575,8 @@ def test_the_anchor_pulls_by_the_weights_that_the_cost_critic_gives(batch, depar
 def test_fresh_critics_have_the_size_and_the_mean_of_the_logs_values(printed, departed):
     spec = Spec(OBS, ACT, mean_reward=-3.0, mean_reward_size=5.0, mean_cost=0.5)
     state = departed.init(jax.random.key(0), jnp.asarray(30.0), spec)
-    assert [critic.size for critic in state.critics.reward] == [512.0, 512.0]  # the power of two nearest 5 / (1 - 0.99)
-    assert state.critics.cost.size == 64.0  # nearest 0.5 / (1 - 0.99)
+    assert [critic.scale for critic in state.critics.reward] == [512.0] * 2  # the power of two nearest 5 / (1 - 0.99)
+    assert state.critics.cost.scale == 64.0  # nearest 0.5 / (1 - 0.99)
     unsized = departed.init(jax.random.key(0), jnp.asarray(30.0), Spec(OBS, ACT)).critics
     pair = jnp.ones((4, OBS)), jnp.zeros((4, ACT))
     for critic, plain, mean in [
@@ -584,15 +584,15 @@ def test_fresh_critics_have_the_size_and_the_mean_of_the_logs_values(printed, de
         (state.critics.reward[1], unsized.reward[1], -300.0),
         (state.critics.cost, unsized.cost, 50.0),
     ]:
-        np.testing.assert_allclose(critic(*pair), mean + critic.size * plain(*pair), rtol=1e-4)
+        np.testing.assert_allclose(critic(*pair), mean + critic.scale * plain(*pair), rtol=1e-4)
     as_printed = printed.init(jax.random.key(0), jnp.asarray(30.0), spec).critics
-    assert {as_printed.cost.size, as_printed.reward[0].size} == {1.0}
+    assert {as_printed.cost.scale, as_printed.reward[0].scale} == {1.0}
     np.testing.assert_allclose(as_printed.cost.mlp.layers[-1].bias, unsized.cost.mlp.layers[-1].bias)
 
 
 def test_a_log_without_cost_leaves_the_cost_critic_at_size_one(departed):
     state = departed.init(jax.random.key(0), jnp.asarray(30.0), Spec(OBS, ACT, mean_cost=0.0))
-    assert state.critics.cost.size == 1.0
+    assert state.critics.cost.scale == 1.0
 
 
 def test_the_paper_preset_has_the_papers_constants():

@@ -58,12 +58,12 @@ def test_a_critic_gives_one_number_per_pair_of_any_batch_shape():
     assert critic(s, a)[0, 0] == pytest.approx(reference.q(critic, np.ones(3), np.zeros(2)), abs=1e-5)
 
 
-def test_a_sized_critic_is_its_network_times_its_size_and_starts_where_told():
-    plain, sized = Critic(3, 2, (4,), key=KEY), Critic(3, 2, (4,), size=64.0, start=-160.0, key=KEY)
+def test_a_scaled_critic_is_its_network_times_its_scale_and_starts_where_asked():
+    plain, scaled = Critic(3, 2, (4,), key=KEY), Critic(3, 2, (4,), scale=64.0, start=-160.0, key=KEY)
     rng = np.random.default_rng(0)
     s, a = rng.normal(size=(20, 3)), rng.uniform(-1, 1, size=(20, 2))
-    np.testing.assert_allclose(sized(s, a), 64.0 * plain(s, a) - 160.0, rtol=1e-4)
-    np.testing.assert_allclose(sized(s, a), [reference.q(sized, *pair) for pair in zip(s, a, strict=True)], rtol=1e-4)
+    np.testing.assert_allclose(scaled(s, a), 64.0 * plain(s, a) - 160.0, rtol=1e-4)
+    np.testing.assert_allclose(scaled(s, a), [reference.q(scaled, *pair) for pair in zip(s, a, strict=True)], rtol=1e-4)
 
 
 def test_the_latent_kl_equals_its_integral_summed_over_dimensions():

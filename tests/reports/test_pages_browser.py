@@ -14,9 +14,9 @@ from ringfence.limits import Limit
 from ringfence.reports.html.guard_numbers import guard_numbers
 from ringfence.reports.html.guard_page import guard_page
 from ringfence.reports.html.log_page import limit_words, log_page
+from ringfence.reports.html.pages import write_sweep_page
 from ringfence.reports.html.parts import Cell, Page, Section, Table
 from ringfence.reports.html.render import write_page
-from ringfence.reports.html.report import write_sweep_page
 from ringfence.reports.html.run_page import run_page
 from ringfence.training import Configuration, Member, Run, Schedule
 from ringfence.training.configuration import LogRecord

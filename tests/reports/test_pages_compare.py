@@ -15,8 +15,8 @@ from ringfence.experiments.store import DirectoryStore
 from ringfence.experiments.sweepfile import read_sweep
 from ringfence.reports.html.compare_numbers import horizons_of, of_run, runs_numbers, sweep_numbers
 from ringfence.reports.html.compare_page import compare_page
+from ringfence.reports.html.pages import kind_of, write_sweep_page
 from ringfence.reports.html.render import write_page
-from ringfence.reports.html.report import kind_of, write_sweep_page
 from tests.logs import narrow_log
 from tests.reports.pages import content, objects, read
 from tests.reports.test_experiment import folder, result

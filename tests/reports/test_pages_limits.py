@@ -95,7 +95,7 @@ def test_the_slider_moves_the_limit_in_both_figures_and_says_what_to_expect(run,
             assert driver.execute_script(f"return {spans}.map((span) => span.location)") == [pytest.approx(got)] * 2
             assert driver.execute_script(words) == limit_words(curve.limits, curve.costs, curve.returns, got)
         driver.execute_script(f"{spans}[1].location = 8.2")  # as if it were dragged
-        assert "Told a limit of 8.2," in driver.execute_script(words)
+        assert "Given a limit of 8.2," in driver.execute_script(words)
         assert chromium.complaints(driver) == []
     finally:
         driver.quit()

@@ -9,6 +9,7 @@ import pytest
 
 import ringfence
 from ringfence.cli import build_parser, main
+from ringfence.cli.options import parse_columns
 from ringfence.data import Dataset, save
 from ringfence.deploy import Policy
 from ringfence.reports.html.again import command_of, reading_words
@@ -44,6 +45,8 @@ def test_the_verdict_comes_first_with_its_interval_and_reason(run, page):
     judgement = run.judgements[0]
     said = [text.index(words) for words in (run.verdict.words, judgement.reason, "What it earns and what it costs")]
     assert said == sorted(said)
+    assert f"Verdict of training: {run.verdict.judgement}" in text
+    assert f"Judged by episodes set aside: {judgement.verdict}" in text
     assert f"between {judgement.cost.lower:.4g} and {judgement.cost.upper:.4g}" in text
     assert judgement.advice in text
 
@@ -150,7 +153,7 @@ def test_several_policies_have_a_table_of_verdicts_and_of_many_the_page_counts(s
     by = [row[4] for row in found.tables["verdicts"][1:3]]
     assert by == ["cost critic, without end", "simulation, to the end of its episodes"]
     assert (f"{seeds - 1} of {seeds} policies inside the limit" in found.text) == (seeds == 4)
-    assert ("seed 1: outside" in found.text) == (seeds == 2)
+    assert ("Seed 1, verdict of training: outside" in found.text) == (seeds == 2)
     assert "seed 1: action_0" in found.text  # a choice for each policy and action
     assert len(content(page)["variants"]) == 2 * seeds
 
@@ -271,12 +274,10 @@ def test_the_command_asks_for_the_same_run():
 def test_columns_of_ones_own_are_named_again():
     from dataclasses import asdict
 
-    from ringfence.data import ColumnMapping
-
-    mapping = ColumnMapping.from_words(["rewards=profit", "observations=speed,angle", "costs="])
+    mapping = parse_columns(["rewards=profit", "observations=speed,angle", "costs="])
     words = reading_words({"columns": asdict(mapping)})
     assert words[0] == "--columns"
-    assert ColumnMapping.from_words(words[1:]) == mapping
+    assert parse_columns(words[1:]) == mapping
 
 
 def test_several_limits_in_one_run_are_for_python():

@@ -1,8 +1,8 @@
 """What methods draw from a log: transitions, starts of episodes, windows of episodes, bootstrap samples of episodes.
 
 A sampler is a frozen dataclass with two pure functions. `prepare(data, key)` runs once for each member of a population and
-gives what only this member draws from; `draw(data, key, prepared)` gives the batch of one step. `data` is the log on the
-device; another source needs nothing but its `batch`.
+gives what only this member draws from; `draw(data, key, prepared)` gives the batch of one step. `data` is the whole log on
+the device. A log that does not fit there cannot be used: nothing reads batches from a file while it trains.
 """
 
 from collections.abc import Mapping

@@ -5,7 +5,7 @@
                 E_s MMD(pi(. | s), behaviour(. | s)) <= epsilon   (price lambda_mmd)
 
 This is the naive approach of the CPQ paper (Section 3.2) with its two multipliers. The paper reports (Section 6) that
-they rise by turns and drown Qr; `lambda_cost`, `lambda_mmd` and `reward_share` show whether they do.
+they rise alternately until they outweigh Qr; `lambda_cost`, `lambda_mmd` and `reward_share` show whether they do.
 
 The behaviour is sampled from a conditional VAE of the log, trained first and then fixed. As in BEAR the policy that
 runs draws p actions and takes the best, here by Qr - lambda_cost Qc, and a warm-up only clones: the actor lowers the

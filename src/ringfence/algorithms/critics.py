@@ -28,8 +28,8 @@ def fresh_critics(
     reward: dict[str, Any] = {"normalise": normalise}
     cost: dict[str, Any] = {"normalise": normalise}
     if horizon is not None:
-        reward |= {"size": value_size(spec.mean_reward_size * horizon), "start": spec.mean_reward * horizon}
-        cost |= {"size": value_size(spec.mean_cost * horizon), "start": spec.mean_cost * horizon}
+        reward |= {"scale": value_size(spec.mean_reward_size * horizon), "start": spec.mean_reward * horizon}
+        cost |= {"scale": value_size(spec.mean_cost * horizon), "start": spec.mean_cost * horizon}
     sizes = (spec.observation_dim, spec.action_dim, hidden)
     first, second = (Critic(*sizes, **reward, key=key) for key in keys[:2])
     return Critics((first, second), Critic(*sizes, **cost, key=keys[2]))

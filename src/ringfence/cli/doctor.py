@@ -10,7 +10,8 @@ EXTRAS = {
     "mujoco": ("gymnasium", "mujoco", "imageio"),
     "minari": ("minari",),
     "tensorboard": ("tensorboardX",),
-    "ray": ("ray",),
+    "export": ("onnx",),
+    "ray": ("ray", "fsspec"),
 }
 
 

@@ -132,7 +132,7 @@ def carry_out(experiment: Any, options: argparse.Namespace) -> int:
 def write_page(results: Path) -> None:
     """The page for the browser, where it can be made."""
     from ringfence.errors import MissingExtra
-    from ringfence.reports.html.report import write_sweep_page
+    from ringfence.reports.html.pages import write_sweep_page
 
     try:
         print_files([write_sweep_page(results)])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ringfence.errors import InvalidSetting
+from ringfence.limits import DISCOUNT
 from ringfence.values import LARGEST_COUNT
 
 LOG_HELP = "a log file (.h5, .hdf5, .npz, .parquet, .csv), a Minari dataset, or a built-in task's name"
@@ -34,7 +35,7 @@ class Gather(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with errors on one line, and no word of a list is forgotten."""
+    """argparse, with errors on one line and with `Gather` for every option that takes a list."""
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
         if options.get("nargs") == "+" and names[0].startswith("-"):
@@ -76,7 +77,9 @@ def add_log_options(parser: Parser) -> None:
         )
     parser.add_argument("--csv-delimiter", metavar="C", help="what divides the columns of a CSV file, e.g. ';'")
     parser.add_argument("--csv-decimal", metavar="C", help="the decimal point of a CSV file: . (default) or ,")
-    parser.add_argument("--discount", type=float, default=0.99, help="discount of rewards and costs (default 0.99)")
+    parser.add_argument(
+        "--discount", type=float, default=DISCOUNT, help=f"discount of rewards and costs (default {DISCOUNT})"
+    )
     parser.add_argument("--limit", type=float, metavar="L", help="the most cost that is allowed")
     parser.add_argument(
         "--limit-kind",
@@ -125,16 +128,32 @@ def reading_options(options: argparse.Namespace) -> dict[str, Any]:
     """What the command line says about how to read the log, as plain values: a run keeps them to read it again."""
     from dataclasses import asdict
 
-    from ringfence.data import ColumnMapping
-
     given = {
-        "columns": asdict(ColumnMapping.from_words(options.columns)) if options.columns else None,
+        "columns": asdict(parse_columns(options.columns)) if options.columns else None,
         "action_low": options.action_low,
         "action_high": options.action_high,
         "csv_delimiter": "\t" if options.csv_delimiter in ("\\t", "tab") else options.csv_delimiter,
         "csv_decimal": options.csv_decimal,
     }
     return {name: value for name, value in given.items() if value is not None}
+
+
+def parse_columns(words: Sequence[str]) -> Any:
+    """The `ColumnMapping` of words such as "rewards=profit" or "observations=speed,angle"; "costs=" leaves a column out."""
+    from dataclasses import fields
+
+    from ringfence.data import ColumnMapping
+
+    given: dict[str, Any] = {}
+    for word in words:
+        ours, equals, theirs = word.partition("=")
+        if not equals:
+            known = ", ".join(field.name for field in fields(ColumnMapping))
+            raise InvalidSetting(f"a column mapping is OURS=THEIRS with OURS one of {known}, not {word!r}")
+        if ours in given:
+            raise InvalidSetting(f"the column for {ours} is given twice")
+        given[ours] = tuple(name.strip() for name in theirs.split(",")) if "," in theirs else theirs or None
+    return ColumnMapping.of(given)
 
 
 def limit_of(options: argparse.Namespace, log: Any, discount: float) -> Any:

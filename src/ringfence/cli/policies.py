@@ -34,7 +34,7 @@ def add_evaluate(verbs: Any) -> None:
         "--limit",
         type=float,
         metavar="L",
-        help="bound on the discounted cost (default: the policy's; one for a range of limits must be told it)",
+        help="bound on the discounted cost (default: the policy's; a policy for a range of limits has none)",
     )
     parser.add_argument("--discount", type=float, help="discount of the costs (default: the policy's)")
     parser.add_argument("--sampled", action="store_true", help="draw the policy's actions instead of taking their mode")

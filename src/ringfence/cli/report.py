@@ -33,7 +33,7 @@ def add_report(verbs: Any) -> None:
 
 def report(options: argparse.Namespace) -> None:
     from ringfence import api
-    from ringfence.reports.html.report import Asked, report
+    from ringfence.reports.html.pages import Asked, report
 
     asked = Asked(
         load=lambda source: api.load(source, **reading_options(options)),

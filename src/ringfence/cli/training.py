@@ -26,7 +26,7 @@ from ringfence.training import defaults
 from ringfence.training.configuration import READING
 
 NOT_INSIDE = 3  # the exit status of --require-inside
-# What a run that goes on can still be told. Everything else is the run's own.
+# The options that go with --resume. All other settings are those of the run.
 WHILE_RESUMING = {"resume", "steps", "other_computation", "require_inside", "task", "cost"}
 OF_THE_LOG = set(READING)  # how to read a LOG that is named
 
@@ -53,8 +53,8 @@ def add_train(verbs: Any) -> None:
         type=float,
         nargs=2,
         metavar=("L", "L"),
-        help="instead of --limit: one policy for every limit from the first to the second, which is told its limit when it "
-        "acts; watched and judged at the middle. Only cpq. EXPERIMENTAL: see docs/limits.md",
+        help="instead of --limit: one policy for every limit from the first to the second, given to it when it acts; "
+        "watched and judged at the middle. Only cpq. EXPERIMENTAL: see docs/limits.md",
     )
     parser.add_argument("--method", default="cpq", help="how to learn (default cpq; `ringfence methods` lists them)")
     parser.add_argument("--preset", default="default", help="'paper' takes the method exactly as its paper prints it")
@@ -122,7 +122,7 @@ def train(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from ringfence.errors import MissingExtra
-    from ringfence.reports.html.report import write_run_page
+    from ringfence.reports.html.pages import write_run_page
     from ringfence.reports.judgement import print_disagreements, print_judgements
     from ringfence.reports.run import plot_run, print_run
 

@@ -60,19 +60,6 @@ class ColumnMapping:
             changes[ours] = tuple(theirs) if isinstance(theirs, list) else theirs
         return cls(**changes)
 
-    @classmethod
-    def from_words(cls, words: Sequence[str]) -> "ColumnMapping":
-        """From words such as "rewards=profit" or "observations=speed,angle"; "costs=" leaves a column out."""
-        given: dict[str, Any] = {}
-        for word in words:
-            ours, equals, theirs = word.partition("=")
-            if not equals:
-                raise InvalidSetting(f"a column mapping is OURS=THEIRS with OURS one of {_known()}, not {word!r}")
-            if ours in given:
-                raise InvalidSetting(f"the column for {ours} is given twice")
-            given[ours] = tuple(name.strip() for name in theirs.split(",")) if "," in theirs else theirs or None
-        return cls.of(given)
-
     def resolve(self, present: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """For each of our columns that the table has: the names of its columns, in order."""
         repeated = sorted({name for name in present if list(present).count(name) > 1})

@@ -45,7 +45,7 @@ def _units(key: str, value: Any) -> dict[str, str]:
 
 
 def _metadata(key: str, value: Any) -> dict[str, Any]:
-    """JSON values; numbers that JSON cannot hold are told as text."""
+    """JSON values; numbers that JSON cannot hold are kept as text."""
     if not isinstance(value, dict):
         raise WrongShape(f"'{key}' must be a table of names and values, not {_shown(value)}")
     odd = {name for name, item in value.items() if isinstance(item, float) and not math.isfinite(item)}

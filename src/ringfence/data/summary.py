@@ -11,7 +11,7 @@ from ringfence.data.concerns import concerns
 from ringfence.data.dataset import Dataset
 from ringfence.data.episodes import EpisodeTable, episode_table
 from ringfence.errors import InvalidSetting
-from ringfence.limits import Limit
+from ringfence.limits import DISCOUNT, Limit
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Summary:
         return asdict(self)
 
 
-def summarise(dataset: Dataset, discount: float = 0.99, limit: Limit | None = None) -> Summary:
+def summarise(dataset: Dataset, discount: float = DISCOUNT, limit: Limit | None = None) -> Summary:
     if not 0 < discount < 1:
         raise InvalidSetting(f"discount must lie strictly between 0 and 1, not {discount}")
     if limit is not None and limit.discount != discount:

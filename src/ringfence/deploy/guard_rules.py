@@ -16,7 +16,7 @@ IMMEDIATE = ("missing", "stuck", "range", "budget", "policy")  # these do not wa
 @dataclass(frozen=True)
 class Rules:
     """Which rules a guard has. A rule is switched off with None. Thresholds are those of the artifact; the numbers here are
-    factors of them. A rule whose threshold the artifact does not have is off (`Guard.active` tells).
+    factors of them. A rule whose threshold the artifact does not have is off (`Guard.active` lists those that are on).
 
     A missing value (NaN, infinity, a column that is not there, a wrong number of columns) always hands over: the policy
     cannot be asked.

@@ -156,7 +156,7 @@ def _sizes(env: Any) -> tuple[int, int]:
 
 
 def _require_match(policy: Controller, env: Any, task: str) -> None:
-    """A policy of another robot should be told apart before the first step, not by a shape error inside it."""
+    """Refuse a policy of another robot before the first step, instead of failing with a shape error inside it."""
     wanted = getattr(policy, "observation_dim", None), getattr(policy, "action_dim", None)
     offered = _sizes(env)
     if wanted != (None, None) and wanted != offered:

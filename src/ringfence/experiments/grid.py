@@ -101,8 +101,8 @@ class Cell:
         # How often metrics are logged and checkpoints written does not change what is learned.
         schedule = asdict(self.schedule)
         del schedule["log_every"], schedule["checkpoint_every"]
-        told = [FORMAT, self.log_fingerprint, self.variant.method, self.hyperparameters, self.limit, self.seed]
-        return digest([*told, schedule, self.task, *([self.holdout] if self.holdout else [])])
+        identity = [FORMAT, self.log_fingerprint, self.variant.method, self.hyperparameters, self.limit, self.seed]
+        return digest([*identity, schedule, self.task, *([self.holdout] if self.holdout else [])])
 
     @cached_property
     def id(self) -> str:

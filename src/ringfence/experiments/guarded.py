@@ -4,7 +4,7 @@
 
 The policies are CPQ's, one per seed, from a log of the two PI controllers. The fallback is a cautious PI controller that
 reads the concentration analyser instead of the thermometer: what rests at concentration C has the temperature T with
-k(T) = 1/C - 1 (per minute). The guard is told the cost that the plant's own, perhaps drifting, thermometer shows.
+k(T) = 1/C - 1 (per minute). The guard is given the cost that the plant's own, perhaps drifting, thermometer shows.
 """
 
 import argparse
@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
 
 
 def cautious_controller(observation: np.ndarray) -> float:
-    """PI control of the temperature that the concentration tells; holds still without a concentration."""
+    """PI control of the temperature as computed from the concentration; holds still without a concentration."""
     from ringfence.behaviour.controllers import GAIN, INTEGRAL_TIME
     from ringfence.tasks.plant import ACTIVATION, FEED, INTERVAL, RATE, RESIDENCE
 

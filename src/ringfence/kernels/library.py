@@ -33,13 +33,13 @@ def chosen() -> Library:
     return choose(os.environ.get("RINGFENCE_KERNELS", ""))
 
 
-def choose(wish: str) -> Library:
-    """The best library that was built and that the processor can run, or the one wished for."""
-    if wish in ("0", "xla"):
-        return Library("xla", reason=f"RINGFENCE_KERNELS={wish}")
-    if wish not in ("", "1", *INSTRUCTION_SETS):
-        raise InvalidSetting(f"RINGFENCE_KERNELS={wish}: it can be one of {', '.join(CHOICES)}")
-    candidates = (wish,) if wish in INSTRUCTION_SETS else INSTRUCTION_SETS
+def choose(setting: str) -> Library:
+    """The best library that was built and that the processor can run, or the one that the setting names."""
+    if setting in ("0", "xla"):
+        return Library("xla", reason=f"RINGFENCE_KERNELS={setting}")
+    if setting not in ("", "1", *INSTRUCTION_SETS):
+        raise InvalidSetting(f"RINGFENCE_KERNELS={setting}: it can be one of {', '.join(CHOICES)}")
+    candidates = (setting,) if setting in INSTRUCTION_SETS else INSTRUCTION_SETS
     missing = [f"{name}: {reason}" for name in candidates if (reason := obstacle(name))]
     if len(missing) == len(candidates):
         return Library("xla", reason="; ".join(missing))

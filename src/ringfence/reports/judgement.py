@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -30,10 +31,13 @@ def print_judgements(judgements: Sequence[Judgement], console: Console) -> None:
 
 
 def table_of(judgements: Sequence[Judgement]) -> Table:
-    table = Table(title="judged from the log alone", title_justify="left")
-    table.add_column("")
+    """Narrow enough for a terminal of 80 columns."""
+    table = Table(
+        title="judged from the log alone", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0), pad_edge=False
+    )
+    table.add_column("", overflow="fold")
     for column in ("return", "at least", "cost", "at most", "over limit", "worst tenth", "foreign", "episodes"):
-        table.add_column(column, justify="right")
+        table.add_column(column.replace(" ", "\n"), justify="right", no_wrap=True)
     for j in judgements:
         over = "" if j.share_over_limit is None else f"{j.share_over_limit:.0%}"
         table.add_row(

@@ -13,7 +13,7 @@ from ringfence.data.episodes import EpisodeTable, episode_table
 from ringfence.data.summary import EpisodeSummary, Spread, Summary
 from ringfence.errors import WouldOverwrite
 from ringfence.files import atomic_write
-from ringfence.limits import Limit
+from ringfence.limits import DISCOUNT, Limit
 
 PLOTTED_EPISODES = 20_000  # more points than this only make the picture slower
 SHOWN_COLUMNS = 40  # of observations, and of actions
@@ -42,7 +42,12 @@ def print_summary(summary: Summary, console: Console) -> None:
 
 
 def plot_summary(
-    dataset: Dataset, path: str | Path, discount: float = 0.99, limit: Limit | None = None, *, overwrite: bool = False
+    dataset: Dataset,
+    path: str | Path,
+    discount: float = DISCOUNT,
+    limit: Limit | None = None,
+    *,
+    overwrite: bool = False,
 ) -> None:
     """Each episode's return against its discounted cost, with the limit as a dashed line."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg

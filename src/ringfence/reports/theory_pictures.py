@@ -1,4 +1,4 @@
-"""The two pictures of docs/theory.md. Colours are Okabe and Ito's, told apart by everyone; markers differ too."""
+"""The two pictures of docs/theory.md. Colours are Okabe and Ito's, readable by the colour-blind; markers differ too."""
 
 from collections.abc import Sequence
 from pathlib import Path

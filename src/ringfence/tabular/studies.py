@@ -137,7 +137,7 @@ def feasible(rng: np.random.Generator, count: int) -> Iterator[tuple[Cmdp, Table
 
 
 def counterexample_numbers() -> dict[str, float]:
-    """What happens on the smallest CMDPs on which a printed claim fails; docs/theory.md tells each story."""
+    """What happens on the smallest CMDPs on which a printed claim fails; docs/theory.md explains each."""
     too_small = counterexamples.printed_alpha_too_small()
     rare = ood_action_set(too_small, 0.1)
     negative, unsafe = counterexamples.negative_rewards(), counterexamples.no_safe_action()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ringfence.limits import DISCOUNT
 from ringfence.tasks.costs import Cost
 
 
@@ -19,7 +20,7 @@ class Task:
     name: str
     env_id: str
     limit: float | None = 30.0
-    discount: float = 0.99
+    discount: float = DISCOUNT
     horizon: int | None = 1000
     cost: Cost = "mean"
     maker: Callable[..., Any] | None = None

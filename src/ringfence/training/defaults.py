@@ -1,4 +1,4 @@
-"""What a run does unless it is told otherwise. The one place: the library, the command line and its help read it here."""
+"""The defaults of a run, for the library, the command line and its help."""
 
 STEPS = 50_000  # updates of the policy
 LOG_EVERY = 1_000  # steps between lines of metrics

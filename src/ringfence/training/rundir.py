@@ -165,7 +165,7 @@ class RunDirectory:
 
 
 def policy_file(member: Member, members: Iterable[Member], stem: str = "policy") -> str:
-    """The policy's file name: plain for a single member, else with what tells it from the others."""
+    """The policy's file name: plain for a single member, else with the seed and the limit where members differ in them."""
     members = tuple(members)
     parts = [stem]
     if len({m.seed for m in members}) > 1:

@@ -1,7 +1,7 @@
 """Lines of JSON that a run adds to as it goes: metrics, evaluations, warnings.
 
 Each line ends with a checksum of its own. A line that is damaged is left out and named; what follows it is kept. A last
-line without its end is what a kill leaves: it is made again when the run goes on, so it is not worth a word.
+line without its end is what a kill leaves: it is made again when the run goes on, so it is not reported.
 """
 
 import json

@@ -13,7 +13,7 @@ from ringfence.training.configuration import Configuration, Member
 
 Row = dict[str, Any]
 Judgement = Literal["inside", "outside", "unsure", "no estimate"]
-ALMOST_ALL = 0.99  # of a sum without end: where the log's horizon covers more, the two need not be told apart
+ALMOST_ALL = 0.99  # of a sum without end: where the log's horizon covers more, one number stands for both
 DISAGREE = (
     "the critic above says otherwise: it counts without end, and it trained the policy. This judgement is over the log's "
     "horizon, by episodes that training did not see. Until you know why they differ, plan for the worse of the two"
@@ -55,9 +55,9 @@ def judge(
     limit, planned = member.limit, configuration.schedule.steps
     last_line = int(trained.get("step", 0))
     done = last_line if steps is None else steps
-    told = [row for row in warnings if (row["seed"], row["limit"]) == (member.seed, limit)]
+    warned = [row for row in warnings if (row["seed"], row["limit"]) == (member.seed, limit)]
     needed = critic_steps(configuration)
-    doubts = doubts_of(done, planned, needed if "qc_start" in trained else None, len(told))
+    doubts = doubts_of(done, planned, needed if "qc_start" in trained else None, len(warned))
     if damaged or last_line < last_logged(done, configuration):
         doubts.append("Lines of this run's files are damaged or lost: what they said, warnings among it, is not known.")
     sentences = []

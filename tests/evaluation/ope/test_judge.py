@@ -55,6 +55,16 @@ def test_what_is_printed_says_over_how_many_steps(judge):
         assert "Discounted (at 0.99) over 120 steps" in console.file.getvalue()
 
 
+def test_the_table_fits_a_terminal_of_80_columns(judge):
+    judged = judge(shipped_policy("reactor", "safe"), 20.0, name="seed 0, limit 20")
+    console = Console(file=StringIO(), width=80)
+    print_judgements([judged], console)
+    printed = console.file.getvalue()
+    for words in ("seed 0, limit 20", "unsafe (in the log)", "foreign", "episodes", f"{judged.cost.upper:.4g}"):
+        assert words in printed
+    assert "…" not in printed
+
+
 def test_a_controller_between_the_two_is_estimated_within_its_bounds(judge):
     """No source of the log does what it does; the truth comes from the simulator."""
     between = pi_controller(350.0)

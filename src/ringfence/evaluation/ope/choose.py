@@ -7,6 +7,7 @@ from typing import Any
 from ringfence.data.dataset import Dataset
 from ringfence.evaluation.episodes import Controller
 from ringfence.evaluation.ope.judge import Judge, Judgement
+from ringfence.limits import DISCOUNT
 
 CHOOSING_SHARE = 0.5  # of the judging episodes; the rest judge the winner again
 
@@ -36,7 +37,7 @@ def choose(
     limit: float,
     *,
     reference: Dataset | None = None,
-    discount: float = 0.99,
+    discount: float = DISCOUNT,
     horizon: int | None = None,
     confidence: float = 0.95,
     seed: int = 0,

@@ -88,9 +88,9 @@ class Dynamics:
         centre, spread = self.inputs
         raw = np.asarray(_predict(network, (np.concatenate([observations, actions], 1) - centre) / spread))
         centre, spread = self.outputs
-        told = raw[:, :-1] * spread + centre
-        following = np.clip(observations + told[:, :-2], self.least, self.most)
-        signals = np.clip(told[:, -2:], self.least_signals, self.most_signals)
+        predicted = raw[:, :-1] * spread + centre
+        following = np.clip(observations + predicted[:, :-2], self.least, self.most)
+        signals = np.clip(predicted[:, -2:], self.least_signals, self.most_signals)
         ends = 1 / (1 + np.exp(-np.clip(raw[:, -1], -30.0, 30.0)))
         return following.astype(np.float32), signals.astype(np.float32), ends.astype(np.float32)
 
@@ -122,8 +122,8 @@ def fit_dynamics(log: Dataset, *, members: int = MEMBERS, steps: int = STEPS, se
     signals = np.stack([log.rewards, log.costs], 1)
     inputs, outputs = (_scaling(x) for x in (columns, np.concatenate([changes, signals], 1)))
     x = jnp.asarray((columns - inputs[0]) / inputs[1])
-    told = (np.concatenate([changes, signals], 1) - outputs[0]) / outputs[1]
-    y = jnp.asarray(np.concatenate([told, log.terminations[:, None]], 1), jnp.float32)
+    scaled = (np.concatenate([changes, signals], 1) - outputs[0]) / outputs[1]
+    y = jnp.asarray(np.concatenate([scaled, log.terminations[:, None]], 1), jnp.float32)
     lengths = log.episode_ends - log.episode_starts
     fold = np.repeat(rng.permutation(np.arange(len(lengths)) % members), lengths)
     few = len(lengths) < members
@@ -148,15 +148,15 @@ def _scaling(columns: Rows) -> tuple[Rows, Rows]:
 
 @eqx.filter_jit
 def _fit(x: jax.Array, y: jax.Array, rows: jax.Array, key: jax.Array, steps: int) -> MLP:
-    """Squared error of what is told, and the log-likelihood of terminations; the network is an average over steps."""
+    """Squared error of change, reward and cost, log-likelihood of terminations; the network is an average over steps."""
     adam = Adam(RATE)
     first, draw = jax.random.split(key)
     network = MLP(x.shape[1], y.shape[1], HIDDEN, normalise=True, key=first)
 
     def loss(network: MLP, some: jax.Array) -> jax.Array:
-        raw, told = network(x[some]), y[some]
-        squares = ((raw[:, :-1] - told[:, :-1]) ** 2).mean(0).sum()
-        return jnp.asarray(squares + (jax.nn.softplus(raw[:, -1]) - told[:, -1] * raw[:, -1]).mean())
+        raw, target = network(x[some]), y[some]
+        squares = ((raw[:, :-1] - target[:, :-1]) ** 2).mean(0).sum()
+        return jnp.asarray(squares + (jax.nn.softplus(raw[:, -1]) - target[:, -1] * raw[:, -1]).mean())
 
     def one(i: jax.Array, carried: Any) -> Any:
         network, state, average = carried

@@ -9,7 +9,7 @@ With w_t = prod_{k<=t} pi(a_k | s_k) / beta(a_k | s_k) and values v_t (rewards o
     marginalised     from visits of (cells of) states instead of products of ratios      (Xie, Ma, Wang, 2019)
 
 All but the weighted and the marginalised are unbiased when beta is known. None is of use when few episodes carry all the
-weight, which `effective_episodes` tells.
+weight, which `effective_episodes` shows.
 """
 
 import numpy as np
@@ -33,7 +33,7 @@ class Weights:
         self.horizon = int(lengths.max()) if horizon is None else horizon
         steps = np.arange(self.horizon)
         self.there = steps < lengths[:, None]  # a row was logged
-        self.known = self.there | log.terminations[ends - 1][:, None]  # what happened is known, be it nothing
+        self.known = self.there | log.terminations[ends - 1][:, None]  # a row, or nothing after the end
         self._index = np.minimum(starts[:, None] + steps, (ends - 1)[:, None])
         ratios = np.where(self.there, np.asarray(log_ratios, np.float64)[self._index], 0.0)
         self.weights: Vector = np.exp(np.clip(np.cumsum(ratios, axis=1), -LARGEST, LARGEST))

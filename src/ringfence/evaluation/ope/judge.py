@@ -19,7 +19,7 @@ from ringfence.evaluation.ope.fqe import FittedQ, Values
 from ringfence.evaluation.ope.opinion import SecondOpinion, second_opinion
 from ringfence.evaluation.ope.support import Coverage, Support
 from ringfence.evaluation.ope.tail import tail_of
-from ringfence.limits import check_limit
+from ringfence.limits import DISCOUNT, check_limit
 
 MOST_FOREIGN = 0.2  # share of foreign actions on the policy's path above which the log cannot tell
 MOST_FOREIGN_MODELLED = 0.4  # the same on its path in the model of the plant
@@ -115,7 +115,7 @@ class Judge:
         log: Dataset,
         reference: Dataset | None = None,
         *,
-        discount: float = 0.99,
+        discount: float = DISCOUNT,
         horizon: int | None = None,
         seed: int = 0,
         features: Any = None,
@@ -318,7 +318,7 @@ def judge(
     limit: float | None = None,
     *,
     reference: Dataset | None = None,
-    discount: float = 0.99,
+    discount: float = DISCOUNT,
     horizon: int | None = None,
     confidence: float = 0.95,
     seed: int = 0,

@@ -25,7 +25,7 @@ def set_aside(log: Dataset, share: float) -> tuple[Dataset, Dataset | None]:
 
 
 def set_aside_by(configuration: Configuration, log: Dataset) -> tuple[Dataset, Dataset | None]:
-    """The same, as a run did it. The sources, which are no part of a log's fingerprint, have a say in it."""
+    """The same, as a run did it. It depends on the sources too, which are no part of a log's fingerprint."""
     learned, judging = set_aside(log, float(configuration.extras.get("holdout", 0.0)))
     if configuration.extras.get("learned_from", learned.fingerprint) != learned.fingerprint:
         raise CheckpointError(

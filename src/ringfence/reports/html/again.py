@@ -8,6 +8,7 @@ from typing import Any
 
 from ringfence.algorithms.named import method_of
 from ringfence.data import ColumnMapping
+from ringfence.limits import DISCOUNT
 from ringfence.training import Configuration, defaults
 
 SCHEDULE = ("log_every", "evaluate_every", "checkpoint_every")
@@ -25,7 +26,7 @@ def command_of(configuration: Configuration) -> str | None:
     words = ["ringfence", "train", str(origin["source"]), *reading_words(origin.get("options", {}))]
     words += [*asked, "--method", configuration.method, "--steps", str(schedule.steps)]
     words += ["--seeds", *(str(member.seed) for member in configuration.members)]
-    words += ["--discount", repr(configuration.discount)] if configuration.discount != 0.99 else []
+    words += ["--discount", repr(configuration.discount)] if configuration.discount != DISCOUNT else []
     if changed := changed_settings(configuration):
         words += ["--set", *(f"{name}={json.dumps(value)}" for name, value in changed.items())]
     for name in ("task", "cost"):

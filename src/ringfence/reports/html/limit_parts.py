@@ -47,7 +47,7 @@ def limit_words(limits: np.ndarray, costs: np.ndarray, returns: np.ndarray, limi
     cost, returned = np.interp(limit, limits, costs), np.interp(limit, limits, returns)
     where = "inside" if cost <= limit else "OUTSIDE"
     return (
-        f"Told a limit of {short(limit)}, the policy is expected to cost {short(cost)} ({where}) and to earn "
+        f"Given a limit of {short(limit)}, the policy is expected to cost {short(cost)} ({where}) and to earn "
         f"{short(returned)}, discounted without end."
     )
 
@@ -62,7 +62,7 @@ def limit_parts(
     costs, returns = (np.mean([getattr(curve, name) for curve in curves], 0) for name in ("costs", "returns"))
     figures = []
     for what, title in (("costs", "cost"), ("returns", "return")):
-        plot = plots.blank("limit that the policy is told", f"discounted {title}, without end")
+        plot = plots.blank("limit given to the policy", f"discounted {title}, without end")
         for index, (curve, name) in enumerate(zip(curves, names, strict=True)):
             plots.lines(plot, name, curve.limits, getattr(curve, what), hue=plots.colour(index))
         if what == "costs":

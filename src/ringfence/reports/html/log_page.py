@@ -6,7 +6,7 @@ import numpy as np
 
 from ringfence.data import Dataset
 from ringfence.data.summary import EpisodeSummary, Summary
-from ringfence.limits import Limit
+from ringfence.limits import DISCOUNT, Limit
 from ringfence.reports.html import plots
 from ringfence.reports.html.log_numbers import MOST_COLUMNS, Column, LogNumbers, log_numbers
 from ringfence.reports.html.parts import (
@@ -30,7 +30,7 @@ from ringfence.reports.html.parts import (
 )
 
 
-def log_page(log: Dataset, discount: float = 0.99, limit: Limit | None = None) -> Page:
+def log_page(log: Dataset, discount: float = DISCOUNT, limit: Limit | None = None) -> Page:
     """Without a limit the page starts with the median cost of an episode."""
     found = log_numbers(log, discount, limit)
     start = float(np.median(found.costs)) if limit is None else limit.discounted

@@ -88,7 +88,7 @@ def fits(artifact: Any, log: Dataset) -> bool:
 
 
 def named(run: Run, member: Member) -> str:
-    """What tells a member from the others."""
+    """The seed and the limit of a member, where members differ in them."""
     words = [f"seed {member.seed}"] if len({m.seed for m in run.members}) > 1 else []
     words += [f"limit {member.limit:g}"] if len({m.limit for m in run.members}) > 1 else []
     return ", ".join(words) or "policy"

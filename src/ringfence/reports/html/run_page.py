@@ -99,22 +99,27 @@ def _headlines(found: RunNumbers) -> tuple[Headline, ...]:
         return (Headline(f"{inside} of {len(members)} policies inside the limit", tone, text),)
     lines = []
     for member, verdict, judgement in zip(members, found.verdicts, found.judgements, strict=True):
-        who = f"{named(found.run, member)}: " if len(members) > 1 else ""
-        lines.append(Headline(f"{who}{verdict.judgement}", TONES[verdict.judgement], verdict.words))
+        who = f"{named(found.run, member)}, " if len(members) > 1 else ""
+        word = capitalised(f"{who}verdict of training: {verdict.judgement}")
+        lines.append(Headline(word, TONES[verdict.judgement], verdict.words))
         if judgement is not None:
             cost, returned = judgement["cost"], judgement["returned"]
             least = f"at least {short(returned['lower'])}" if judgement.get("return_is_bounded") else "without a bound"
             text = (
-                f"{judgement['sentence']}. Expected discounted cost {short(cost['value'])}, between {short(cost['lower'])} "
-                f"and {short(cost['upper'])}; expected discounted return {short(returned['value'])}, "
+                f"{capitalised(judgement['sentence'])}. Expected discounted cost {short(cost['value'])}, between "
+                f"{short(cost['lower'])} and {short(cost['upper'])}; expected discounted return {short(returned['value'])}, "
                 f"{least} (over {judgement['horizon']} steps, each bound "
                 f"at {judgement['confidence']:.0%})."
             )
-            word = f"{who}judged by episodes set aside: {judgement['verdict'] or 'no limit'}"
+            word = capitalised(f"{who}judged by episodes set aside: {judgement['verdict'] or 'no limit'}")
             differ = {verdict.judgement, judgement["verdict"]} == {"inside", "outside"}
             advice = "; ".join(filter(None, (judgement["advice"], DISAGREE if differ else "")))
             lines.append(Headline(word, TONES.get(judgement["verdict"], ""), text, advice))
     return tuple(lines)
+
+
+def capitalised(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _verdict_table(found: RunNumbers) -> Table:

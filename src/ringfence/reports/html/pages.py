@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.errors import InvalidSetting, RingfenceError, WouldOverwrite
+from ringfence.limits import DISCOUNT
 from ringfence.reports.html.parts import Page
 from ringfence.reports.html.render import require_bokeh, write_page
 
@@ -18,7 +19,7 @@ class Asked:
 
     load: Callable[[str], Any]
     limit_of: Callable[[Any], Any]
-    discount: float = 0.99
+    discount: float = DISCOUNT
     log: str | None = None  # the log of a run or of a guard's policy, where it is now
 
 
