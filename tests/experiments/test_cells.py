@@ -8,6 +8,7 @@ import pytest
 import ringfence
 from ringfence.cli import main
 from ringfence.experiments.cell import train_cell
+from ringfence.experiments.speed import read_measured
 from ringfence.experiments.sweepfile import read_sweep
 from ringfence.experiments.worker import Job, execute
 from tests.logs import narrow_log
@@ -147,6 +148,22 @@ def test_a_dry_run_lists_the_cells_and_the_time_and_runs_nothing(sweep, tmp_path
     assert "with 1 at a time" in out
     assert "with 2 at a time" in out
     assert not (tmp_path / "store").exists()
+
+
+def test_a_task_that_cannot_be_made_is_told_in_a_line_by_a_dry_run(sweep, tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("RINGFENCE_CACHE", str(tmp_path / "cache"))
+    sweep.write_text('task = "math:sqrt"\n' + GRID)  # a function that makes no environment
+    assert main(["sweep", str(sweep), "--out", str(tmp_path / "store"), "--dry-run"]) == 2
+    error = capfd.readouterr().err
+    assert "math:sqrt could not be made" in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("content", ["[]", '{"seconds": 5}', '{"seconds": {"policy": "x"}}', "{", "\xff"])
+def test_a_damaged_measurement_in_the_cache_counts_as_none(tmp_path, content):
+    file = tmp_path / "speed.json"
+    file.write_text(content)
+    assert read_measured(file) == {}
 
 
 def test_a_report_of_nothing_says_so(sweep, tmp_path, capsys):

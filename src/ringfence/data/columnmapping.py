@@ -59,6 +59,9 @@ class ColumnMapping:
             ours = _our_name(word)
             if ours in changes:
                 raise InvalidSetting(f"the column for {ours} is given twice")
+            names = theirs if isinstance(theirs, list | tuple) else [theirs]
+            if theirs is not None and not (names and all(isinstance(name, str) and name for name in names)):
+                raise InvalidSetting(f"the column for {ours} is a name or a list of names, not {theirs!r}")
             changes[ours] = tuple(theirs) if isinstance(theirs, list) else theirs
         return cls(**changes)
 
