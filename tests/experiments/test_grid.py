@@ -204,6 +204,7 @@ def test_another_content_of_the_log_makes_other_cells(file):
         ("steps = 400", 'limit_kind = "step"', InvalidSetting, "horizon"),  # `train` would take the log's
         ("steps = 400", 'name = "../elsewhere"', InvalidSetting, "name"),
         ("steps = 400", 'name = ""', InvalidSetting, "name"),
+        ("log.csv", "log\\u0000.csv", InvalidSetting, "log"),
         ("steps = 400", 'columns = { rewads = "profit" }', InvalidSetting, "rewards"),
         ("steps = 400", "columns = { rewards = 5 }", InvalidSetting, "rewards"),
         ("steps = 400", "action_low = [nan, 1]", InvalidSetting, "action_low"),

@@ -196,7 +196,7 @@ def number(value: Mapping[str, Any], name: str, path: Path) -> int:
 
 def text(value: Mapping[str, Any], name: str, path: Path) -> str:
     found = value[name]
-    if not isinstance(found, str) or not found:
+    if not isinstance(found, str) or not found or "\0" in found:
         raise InvalidSetting(f"{path}: {name!r} must be text, not {found!r}")
     return found
 
