@@ -443,9 +443,10 @@ def test_a_line_cut_off_by_a_power_cut_is_left_out_and_other_damage_is_not(tmp_p
     path.write_text(whole + "garbage\n" + whole.splitlines(True)[1])
     with pytest.raises(UnreadableFile, match="line 3"):
         list(read_guard_log(path))
-    path.write_text("{}\n")
-    with pytest.raises(UnreadableFile, match="not a guard's log"):
-        list(read_guard_log(path))
+    for content in ("{}\n", ""):
+        path.write_text(content)
+        with pytest.raises(UnreadableFile, match="not a guard's log"):
+            list(read_guard_log(path))
 
 
 @pytest.mark.parametrize("place", [1, 2, 3])

@@ -140,8 +140,7 @@ class Known:
         return 1.0
 
 
-def test_a_dry_run_lists_the_cells_and_the_time_and_runs_nothing(sweep, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("ringfence.experiments.speed.SECONDS", 0.01)
+def test_a_dry_run_lists_the_cells_and_the_time_and_runs_nothing(sweep, tmp_path, capsys):
     assert main(["sweep", str(sweep), "--out", str(tmp_path / "store"), "--workers", "2", "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert "2 cells to run" in out
@@ -164,6 +163,30 @@ def test_a_damaged_measurement_in_the_cache_counts_as_none(tmp_path, content):
     file = tmp_path / "speed.json"
     file.write_text(content)
     assert read_measured(file) == {}
+
+
+def test_a_result_of_which_a_number_was_changed_is_refused_and_made_again_without_it(
+    sweep, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("ringfence.experiments.conduct.measured_speeds", lambda *_: Known())
+    store = tmp_path / "store"
+    words = ["sweep", str(sweep), "--out", str(store), "--workers", "1"]
+    assert main(words) == 0
+    (kept, *_), (stored, *_) = (sorted(place.glob("cells/*.json")) for place in (store / sweep.stem, store))
+    whole = kept.read_text()
+    assert stored.read_text() == whole
+    for file, verb in ((kept, [*words, "--report-only"]), (kept, ["report", str(store)])):
+        file.write_text(whole.replace('"seconds": ', '"seconds": 1'))
+        assert main(verb) == 2
+        assert f"{file} is damaged" in capsys.readouterr().err
+    stored.write_text(whole[:-30])
+    kept.unlink()
+    assert main(words) == 2
+    assert f"cells/{stored.name} in {store} is damaged" in capsys.readouterr().err
+    assert not kept.exists()
+    stored.unlink()
+    assert main(words) == 0
+    assert json.loads(kept.read_text())["policy"] == json.loads(whole)["policy"]
 
 
 def test_a_report_of_nothing_says_so(sweep, tmp_path, capsys):

@@ -117,6 +117,8 @@ def read_guard_log(path: str | Path) -> Iterator[dict[str, Any]]:
     path = Path(path)
     if not path.is_file():
         raise UnreadableFile(f"there is no guard log {path}")
+    if path.stat().st_size == 0:
+        raise UnreadableFile(f"{path} is not a guard's log: it is empty")
     damage: int | None = None
     opening: dict[str, Any] = {}
     with path.open(encoding="utf-8", errors="replace") as file:
