@@ -6,7 +6,7 @@ import os
 import platform
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.tmp(\.[^.]+)?")  # the names that `atomic_write` gives
+
+SEAL = "sha256"
 
 
 @contextmanager
@@ -42,6 +44,28 @@ def write_json(path: str | Path, value: Any) -> None:
     text = json.dumps(value, indent=2, default=_plain) + "\n"
     with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object with a checksum of its own, for a file that no one edits by hand."""
+    content = {name: part for name, part in value.items() if name != SEAL}
+    return {**content, SEAL: _content_digest(content)}
+
+
+def unsealed(value: Any) -> dict[str, Any] | None:
+    """What was sealed, without its checksum; None if it is damaged. What has no checksum is older, and taken as it is.
+
+    >>> unsealed(sealed({"cost": 1.5})), unsealed({**sealed({"cost": 1.5}), "cost": 0.5}), unsealed({"cost": 1.5})
+    ({'cost': 1.5}, None, {'cost': 1.5})
+    """
+    if not isinstance(value, dict):
+        return None
+    content = {name: part for name, part in value.items() if name != SEAL}
+    return content if value.get(SEAL) in (None, _content_digest(content)) else None
+
+
+def _content_digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def cache_directory() -> Path:

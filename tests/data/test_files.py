@@ -26,6 +26,7 @@ from tests.data.example_logs import (
     assert_same,
     columns,
     full_dataset,
+    table_columns,
     without,
     write_foreign,
 )
@@ -98,6 +99,40 @@ def test_a_misspelt_optional_column_is_refused_because_leaving_it_out_would_chan
     log[misspelt] = log.pop("terminations")
     with pytest.raises(MissingColumns, match=f"has '{misspelt}' but no 'termina.*': is it the terminations"):
         load_file(write_foreign(log, tmp_path / f"log{suffix}"))
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".npz"])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("terminations", "terminated"),
+        ("terminations", "dones"),
+        ("truncations", "truncated"),
+        ("next_observations", "next_obs"),
+        ("next_observations", "next_obser"),  # a name that damage cut short
+    ],
+)
+def test_an_optional_array_under_another_word_is_refused_because_leaving_it_out_would_change_the_log(
+    tmp_path, suffix, ours, theirs
+):
+    log = columns()
+    log[theirs] = log.pop(ours)
+    with pytest.raises(MissingColumns, match=f"has '{theirs}' but no '.*': is it the {ours}") as refused:
+        load_file(write_foreign(log, tmp_path / f"log{suffix}"))
+    assert "--columns" not in str(refused.value)  # which is for tables
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize(
+    ("standard", "theirs"),
+    [("terminated", "terminals"), ("truncated", "timeouts"), ("next_obs_", "next_observations_")],
+)
+def test_an_optional_column_under_another_word_is_refused(tmp_path, suffix, standard, theirs):
+    renamed = {name.replace(standard, theirs): values for name, values in table_columns(columns()).items()}
+    path, table = tmp_path / f"log{suffix}", pa.table(renamed)
+    pyarrow.csv.write_csv(table, path) if suffix == ".csv" else pq.write_table(table, path)
+    with pytest.raises(MissingColumns, match=f"has '{theirs}.*' but no '{standard}.*--columns"):
+        load_file(path)
 
 
 def test_float64_files_give_the_same_log_as_float32_files(tmp_path):

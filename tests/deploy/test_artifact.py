@@ -24,6 +24,7 @@ from ringfence.errors import ForeignPolicy, InvalidSetting, NonFiniteValue, Ring
 from ringfence.networks import CVAE, Critic, TanhGaussianActor, describe_cvae
 from ringfence.training import Member, Plan, run
 from ringfence.training.artifact import described_networks, scaled_artifact
+from ringfence.training.configuration import digest
 from ringfence.training.device import spec_of, to_device
 
 MEAN, STD = np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0])
@@ -127,6 +128,7 @@ def test_cpq_leaves_its_networks_and_what_the_log_says(trained, artifact):
         "seed": 4,
         "log": "narrow",
         "log_fingerprint": LOG.fingerprint,
+        "run": digest(trained.configuration.identity()),
         "ringfence": ringfence.__version__,
     }
     assert artifact.observation_names == ("obs_0", "obs_1", "obs_2")

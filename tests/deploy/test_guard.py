@@ -443,9 +443,54 @@ def test_a_line_cut_off_by_a_power_cut_is_left_out_and_other_damage_is_not(tmp_p
     path.write_text(whole + "garbage\n" + whole.splitlines(True)[1])
     with pytest.raises(UnreadableFile, match="line 3"):
         list(read_guard_log(path))
-    path.write_text("{}\n")
-    with pytest.raises(UnreadableFile, match="not a guard's log"):
+    for content in ("{}\n", ""):
+        path.write_text(content)
+        with pytest.raises(UnreadableFile, match="not a guard's log"):
+            list(read_guard_log(path))
+
+
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_a_line_of_which_one_number_was_changed_is_refused(tmp_path, place):
+    """No reader could tell 0.5 from 0.7 otherwise; the last line counts too, for it was not cut off."""
+    path = tmp_path / "guard.jsonl"
+    guard = guard_of(log=path)
+    for _ in range(3):
+        guard(NOMINAL)
+    lines = path.read_text().splitlines(True)
+    step = json.loads(lines[place])
+    lines[place] = lines[place].replace(f'"observation": {step["observation"]}', '"observation": [0.125, 0.5]')
+    path.write_text("".join(lines))
+    with pytest.raises(UnreadableFile, match=f"line {place + 1}"):
         list(read_guard_log(path))
+
+
+ODD = [None, True, -1.5, "x", [], {}, [[]], [None], 10**400, float("nan")]
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_whatever_stands_in_a_line_without_a_checksum_is_understood_or_refused(tmp_path, place):
+    """Logs of version 1: each key of a line in turn lost, or with another kind of value."""
+    path = tmp_path / "guard.jsonl"
+    guard = guard_of(log=path)
+    for seen in (NOMINAL, [np.nan, 99.0], NOMINAL):
+        guard(seen)
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    for line in lines:
+        del line["crc32"]
+    lines[0]["version"] = 1
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert len(list(read_guard_log(path))) == 4
+    changed = [{name: v for name, v in lines[place].items() if name != key} for key in lines[place]]
+    changed += [{**lines[place], key: value} for key in lines[place] for value in ODD]
+    changed.append({**lines[place], "reasons": [{"column": "x"}]})
+    refused = 0
+    for line in changed:
+        path.write_text("".join(json.dumps(each) + "\n" for each in (*lines[:place], line, *lines[place + 1 :])))
+        try:
+            drift(path, ARTIFACT)
+        except (UnreadableFile, InvalidSetting):
+            refused += 1
+    assert refused > len(lines[place])
 
 
 def test_drift_compares_what_the_guard_saw_with_the_log(tmp_path):

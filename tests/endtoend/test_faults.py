@@ -238,6 +238,19 @@ def test_a_disk_that_is_full_behind_the_output_is_told():
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.parametrize(
+    ("shell", "said"),
+    [
+        ("PYTHONIOENCODING=ascii {python} -m ringfence inspect {log} --limit 5", "300 rows"),
+        ("{python} -m ringfence inspect {log} --limit 5 >&-", ""),
+    ],
+)
+def test_an_output_in_ascii_or_closed_is_no_fault(log, shell, said):
+    ended = subprocess.run(shell.format(python=sys.executable, log=log), shell=True, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert said in ended.stdout
+
+
 def test_a_run_that_may_not_write_stops_with_a_line_and_goes_on_later(tmp_path, log):
     """The limit on the size of files stands in for a full disk: writing fails in the middle of a file."""
     command = ["bash", "-c", 'ulimit -f 2 && exec "$@"', "bash", sys.executable, "-m", "ringfence", "train"]  # 2 kB

@@ -8,6 +8,7 @@ import pytest
 import ringfence
 from ringfence.cli import main
 from ringfence.experiments.cell import train_cell
+from ringfence.experiments.speed import read_measured
 from ringfence.experiments.sweepfile import read_sweep
 from ringfence.experiments.worker import Job, execute
 from tests.logs import narrow_log
@@ -139,14 +140,53 @@ class Known:
         return 1.0
 
 
-def test_a_dry_run_lists_the_cells_and_the_time_and_runs_nothing(sweep, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("ringfence.experiments.speed.SECONDS", 0.01)
+def test_a_dry_run_lists_the_cells_and_the_time_and_runs_nothing(sweep, tmp_path, capsys):
     assert main(["sweep", str(sweep), "--out", str(tmp_path / "store"), "--workers", "2", "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert "2 cells to run" in out
     assert "with 1 at a time" in out
     assert "with 2 at a time" in out
     assert not (tmp_path / "store").exists()
+
+
+def test_a_task_that_cannot_be_made_is_told_in_a_line_by_a_dry_run(sweep, tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("RINGFENCE_CACHE", str(tmp_path / "cache"))
+    sweep.write_text('task = "math:sqrt"\n' + GRID)  # a function that makes no environment
+    assert main(["sweep", str(sweep), "--out", str(tmp_path / "store"), "--dry-run"]) == 2
+    error = capfd.readouterr().err
+    assert "math:sqrt could not be made" in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("content", ["[]", '{"seconds": 5}', '{"seconds": {"policy": "x"}}', "{", "\xff"])
+def test_a_damaged_measurement_in_the_cache_counts_as_none(tmp_path, content):
+    file = tmp_path / "speed.json"
+    file.write_text(content)
+    assert read_measured(file) == {}
+
+
+def test_a_result_of_which_a_number_was_changed_is_refused_and_made_again_without_it(
+    sweep, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("ringfence.experiments.conduct.measured_speeds", lambda *_: Known())
+    store = tmp_path / "store"
+    words = ["sweep", str(sweep), "--out", str(store), "--workers", "1"]
+    assert main(words) == 0
+    (kept, *_), (stored, *_) = (sorted(place.glob("cells/*.json")) for place in (store / sweep.stem, store))
+    whole = kept.read_text()
+    assert stored.read_text() == whole
+    for file, verb in ((kept, [*words, "--report-only"]), (kept, ["report", str(store)])):
+        file.write_text(whole.replace('"seconds": ', '"seconds": 1'))
+        assert main(verb) == 2
+        assert f"{file} is damaged" in capsys.readouterr().err
+    stored.write_text(whole[:-30])
+    kept.unlink()
+    assert main(words) == 2
+    assert f"cells/{stored.name} in {store} is damaged" in capsys.readouterr().err
+    assert not kept.exists()
+    stored.unlink()
+    assert main(words) == 0
+    assert json.loads(kept.read_text())["policy"] == json.loads(whole)["policy"]
 
 
 def test_a_report_of_nothing_says_so(sweep, tmp_path, capsys):

@@ -1,13 +1,13 @@
 """The page of a guard's log: who acted, why not the policy, and whether the plant has moved."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from ringfence.cli import main
-from ringfence.deploy import Artifact, Guard, Network, Policy
+from ringfence.deploy import Artifact, Guard, Network, Policy, read_guard_log
+from ringfence.deploy.guard_lines import encode
 from ringfence.errors import InvalidSetting
 from ringfence.reports.html.guard_numbers import guard_numbers
 from ringfence.reports.html.guard_page import guard_page
@@ -129,8 +129,8 @@ def test_a_guards_log_without_steps_is_refused(tmp_path):
     Guard(ARTIFACT, 0.25, log=tmp_path / "guard.jsonl").close()
     with pytest.raises(InvalidSetting, match="no steps yet"):
         guard_numbers(tmp_path / "guard.jsonl")
-    lines = [json.loads(line) for line in day(tmp_path / "guard.jsonl").read_text().splitlines()]
+    lines = list(read_guard_log(day(tmp_path / "guard.jsonl")))
     other = {**lines[0], "observation_names": ["a", "b"]}
-    (tmp_path / "mixed.jsonl").write_text("\n".join(json.dumps(line) for line in [*lines, other]))
+    (tmp_path / "mixed.jsonl").write_text("".join(map(encode, [*lines, other])))
     with pytest.raises(InvalidSetting, match="different columns"):
         guard_numbers(tmp_path / "mixed.jsonl")

@@ -12,6 +12,7 @@ from ringfence.cli import build_parser, main
 from ringfence.cli.options import parse_columns
 from ringfence.data import Dataset, save
 from ringfence.deploy import Policy
+from ringfence.reports.html import compare_numbers
 from ringfence.reports.html.again import command_of, reading_words
 from ringfence.reports.html.change_parts import _largest, in_words
 from ringfence.reports.html.differences import differences, profile
@@ -308,6 +309,37 @@ def test_train_leaves_a_page_and_report_makes_it_again(trained, tmp_path):
     assert main(["report", str(trained / "run"), "--log", str(tmp_path / "moved.parquet")]) == 0
     assert "Where it acts unlike the operators" in read(page).text
     (tmp_path / "moved.parquet").rename(log)
+
+
+def test_a_limit_on_a_page_of_runs_is_converted_at_the_discount_of_the_runs(trained, tmp_path, monkeypatch):
+    """0.3 a step over the log's 50 steps, at 0.9: 0.3 (1 - 0.9^50) / 0.1."""
+    words = ["--method", "bc", "--limit", "3", "--steps", "2", "--set", "hidden=[4]", "discount=0.9"]
+    for name in ("one", "two"):
+        assert main(["train", str(trained / "log.parquet"), *words, "--out", str(tmp_path / name)]) == 0
+    limits = []
+    numbers = compare_numbers.runs_numbers
+    monkeypatch.setattr(
+        compare_numbers,
+        "runs_numbers",
+        lambda paths, log, limit, why: (limits.append(limit), numbers(paths, log, limit))[1],
+    )
+    paths = [str(tmp_path / "one"), str(tmp_path / "two")]
+    assert main(["report", *paths, "--limit", "0.3", "--limit-kind", "step", "--out", str(tmp_path / "page.html")]) == 0
+    assert limits == [pytest.approx(0.3 * (1 - 0.9**50) / 0.1)]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--discount", "0.5"], "--discount: a page of a run has no use for it"),
+        (["--limit", "3"], "has a limit of its own"),
+        (["--limit-kind", "step"], "give the --limit too"),
+        (["--csv-decimal", ","], "--csv-decimal: only for a LOG that is named"),
+    ],
+)
+def test_a_page_of_a_run_refuses_what_it_cannot_honour(trained, capsys, words, named):
+    assert main(["report", str(trained / "run"), *words]) == 2
+    assert named in capsys.readouterr().err
 
 
 def test_without_bokeh_training_succeeds_and_says_so_in_a_line(trained, capsys, monkeypatch):

@@ -1,5 +1,6 @@
 """The command line: one verb per function, no logic. Heavy imports wait until a verb needs them."""
 
+import io
 import sys
 import warnings
 from collections.abc import Sequence
@@ -21,11 +22,13 @@ from ringfence.cli.training import add_train
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb. 0 if it worked, 2 for a request that cannot be met, 1 if the machine (or ringfence) failed, 3 if a
     limit that was required does not hold, 130 if interrupted."""
+    show_what_cannot_be_encoded()
     options = build_parser().parse_args(arguments)
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
     try:
         status = int(options.run(options) or 0)
-        sys.stdout.flush()  # a full disk behind `> file` shows here
+        if sys.stdout is not None:  # as after `>&-`
+            sys.stdout.flush()  # a full disk behind `> file` shows here
         return status
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -35,6 +38,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except Exception as error:
         return report_fault(error, options.verb)
+
+
+def show_what_cannot_be_encoded() -> None:
+    """A terminal or a file that is not in UTF-8 gets a sign that it does not have by its number, and no error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def build_parser() -> Parser:

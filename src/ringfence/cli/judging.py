@@ -6,9 +6,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ringfence.cli.options import LARGEST_SEED, LOG_HELP, add_log_options, add_verb, limit_of, load_log, whole
+from ringfence.cli.options import (
+    LARGEST_SEED,
+    LOG_HELP,
+    add_log_options,
+    add_verb,
+    limit_of,
+    load_log,
+    note_what_is_given,
+    refuse,
+    whole,
+)
 from ringfence.cli.training import NOT_INSIDE
 from ringfence.errors import InvalidSetting
+from ringfence.training.configuration import READING
 
 
 def add_judge(verbs: Any) -> None:
@@ -37,6 +48,7 @@ def add_judge(verbs: Any) -> None:
     parser.add_argument(
         "--require-inside", action="store_true", help=f"exit with status {NOT_INSIDE} unless the policy is inside"
     )
+    note_what_is_given(parser)
 
 
 def judge(options: argparse.Namespace) -> int:
@@ -46,17 +58,20 @@ def judge(options: argparse.Namespace) -> int:
     from ringfence.evaluation.ope.runs import load_policies
     from ringfence.reports.judgement import print_judgements
 
+    if options.limit_kind == "discounted":
+        refuse(options.given & {"horizon"}, "only for a limit per step or episode; policies are judged over the log's")
     policies, run = load_policies(options.policy)
+    discount = discount_of(options, policies)
     log = log_to_judge_by(options, run)
-    learned, judging = split_for(policies, run, log)
-    own = next(iter(policies.values())).metadata
-    discount = float(own.get("discount") or options.discount)
-    bound = own.get("limit") if options.limit is None else limit_of(options, log, discount).discounted
-    judging_from = Judge(judging, learned, discount=discount, horizon=log.horizon, seed=options.seed)
+    learned, judging = split_for(run, log)
+    bound = limit_of(options, log, discount)
+    limit = next(iter(policies.values())).metadata.get("limit") if bound is None else bound.discounted
     compared = dict(policies)
     for path in options.against:
         compared |= load_policies(path)[0]
-    found = [judging_from(policy, bound, confidence=options.confidence, name=name) for name, policy in compared.items()]
+    warn_of_flattered(compared, log, learned)
+    judging_from = Judge(judging, learned, discount=discount, horizon=log.horizon, seed=options.seed)
+    found = [judging_from(policy, limit, confidence=options.confidence, name=name) for name, policy in compared.items()]
     if options.json:
         print(json.dumps([judgement.to_dict() for judgement in found], indent=2))
     else:
@@ -65,28 +80,45 @@ def judge(options: argparse.Namespace) -> int:
     return NOT_INSIDE if options.require_inside and not inside else 0
 
 
+def discount_of(options: argparse.Namespace, policies: Any) -> float:
+    """The policy's own discount; one on the command line is for a policy that has none."""
+    own = {policy.metadata.get("discount") for policy in policies.values()} - {None}
+    if own and "discount" in options.given and own != {options.discount}:
+        raise InvalidSetting(f"--discount {options.discount}: the policy was trained at {sorted(own)[0]}; leave it out")
+    return float(own.pop() if own else options.discount)
+
+
 def log_to_judge_by(options: argparse.Namespace, run: Any) -> Any:
     from ringfence import api
 
     if options.log is not None:
         return load_log(options)
+    refuse(options.given & set(READING), "only for a LOG that is named; a run's own is read as the run read it")
     if run is None:
         raise InvalidSetting(f"{options.policy} belongs to no run; name a LOG to judge it by")
     return api.log_of_run(run.path)
 
 
-def split_for(policies: Any, run: Any, log: Any) -> tuple[Any, Any]:
-    """(reference, judging) episodes for these policies; a policy is not judged in silence by what trained it."""
+def split_for(run: Any, log: Any) -> tuple[Any, Any]:
+    """(reference, judging) episodes: those that the run learned from and set aside, if it is the run's own log."""
     from ringfence.evaluation.ope.runs import parts_of
 
     if run is not None and log.fingerprint == run.configuration.log.fingerprint:
         return parts_of(run, log)
-    if any(policy.metadata.get("log_fingerprint") == log.fingerprint for policy in policies.values()):
-        print(
-            "warning: the policy was trained on this log; what follows flatters it. Judge it by other episodes",
-            file=sys.stderr,
-        )
     return None, log
+
+
+def warn_of_flattered(policies: Any, log: Any, learned: Any) -> None:
+    """A policy is not judged in silence by episodes that trained it."""
+    for name, policy in policies.items():
+        whole = policy.metadata.get("log_fingerprint")
+        part = policy.metadata.get("learned_from", whole)
+        if log.fingerprint in (whole, part) and (learned is None or part != learned.fingerprint):
+            print(
+                f"warning: {name} was trained on this log, or on a part of it; what follows flatters it. Judge it by other "
+                "episodes",
+                file=sys.stderr,
+            )
 
 
 def add_choose(verbs: Any) -> None:

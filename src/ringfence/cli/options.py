@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -158,6 +158,8 @@ def parse_columns(words: Sequence[str]) -> Any:
 
 def limit_of(options: argparse.Namespace, log: Any, discount: float) -> Any:
     """The limit that was asked for, at the discount that is used: that of the method, where there is one."""
+    if options.limit is None and options.limit_kind != "discounted":
+        raise InvalidSetting(f"--limit-kind {options.limit_kind} says what a limit bounds: give the --limit too")
     return None if options.limit is None else _limit(options.limit, options, log, discount)
 
 
@@ -192,6 +194,12 @@ def note_what_is_given(parser: Parser) -> None:
         return result
 
     parser.set_defaults(run=complete_and_run)
+
+
+def refuse(given: Collection[str], why: str) -> None:
+    """Raise if any of these options was given: one that has no effect is not taken in silence."""
+    if given:
+        raise InvalidSetting(f"{', '.join('--' + name.replace('_', '-') for name in sorted(given))}: {why}")
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:

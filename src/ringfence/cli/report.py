@@ -4,7 +4,17 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ringfence.cli.options import add_log_options, add_verb, limit_of, reading_options
+from ringfence.cli.options import add_log_options, add_verb, limit_of, note_what_is_given, reading_options, refuse
+from ringfence.training.configuration import READING
+
+ALWAYS = {"out", "overwrite"}
+A_LIMIT = {"limit", "limit_kind", "horizon"}
+HONOURED = {  # what a page of each kind can be told; a run has its own discount, and alone its own limit
+    "log": {*ALWAYS, *READING, *A_LIMIT, "discount"},
+    "run": {*ALWAYS, *READING, *A_LIMIT, "log"},
+    "sweep": ALWAYS,
+    "guard": {*ALWAYS, *READING, "log"},
+}
 
 
 def add_report(verbs: Any) -> None:
@@ -29,15 +39,20 @@ def add_report(verbs: Any) -> None:
         "--log", metavar="LOG", help="the log of a run, if it has moved; for a guard, the training log or the policy"
     )
     add_log_options(parser)
+    note_what_is_given(parser)
 
 
 def report(options: argparse.Namespace) -> None:
     from ringfence import api
-    from ringfence.reports.html.pages import Asked, report
+    from ringfence.reports.html.pages import Asked, kind_of_all, report
 
+    kind = kind_of_all(options.paths)
+    refuse(options.given - HONOURED[kind], f"a page of a {kind} has no use for it")
+    if kind != "log" and options.log is None:
+        refuse(options.given & set(READING), "only for a LOG that is named")
     asked = Asked(
         load=lambda source: api.load(source, **reading_options(options)),
-        limit_of=lambda log: limit_of(options, log, options.discount),
+        limit_of=lambda log, discount: limit_of(options, log, discount),
         discount=options.discount,
         log=options.log,
     )

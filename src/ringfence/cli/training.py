@@ -20,6 +20,7 @@ from ringfence.cli.options import (
     note_what_is_given,
     parse_settings,
     reading_options,
+    refuse,
 )
 from ringfence.errors import InvalidSetting
 from ringfence.training import defaults
@@ -149,12 +150,10 @@ def train(options: argparse.Namespace) -> int:
 def go_on(options: argparse.Namespace) -> tuple[Any, Any]:
     from ringfence import api
 
-    refused = sorted(options.given - WHILE_RESUMING - (OF_THE_LOG if options.log else set()))
-    if refused:
-        words = ", ".join("--" + name.replace("_", "-") for name in refused)
-        raise InvalidSetting(
-            f"{words}: a run that goes on keeps its settings; leave it out, or start a new run with --out"
-        )
+    refuse(
+        options.given - WHILE_RESUMING - (OF_THE_LOG if options.log else set()),
+        "a run that goes on keeps its settings; leave it out, or start a new run with --out",
+    )
     log = load_log(options) if options.log else api.log_of_run(options.resume)
     run = api.resume(
         options.resume,

@@ -27,6 +27,8 @@ ALIASES = {
     "episodes": "episode",
     "sources": "source",
 }
+# Words that files have for the ends of episodes besides.
+ENDS = {"terminal": "terminations", "done": "terminations", "dones": "terminations", "timeout": "truncations"}
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,9 @@ class ColumnMapping:
             ours = _our_name(word)
             if ours in changes:
                 raise InvalidSetting(f"the column for {ours} is given twice")
+            names = theirs if isinstance(theirs, list | tuple) else [theirs]
+            if theirs is not None and not (names and all(isinstance(name, str) and name for name in names)):
+                raise InvalidSetting(f"the column for {ours} is a name or a list of names, not {theirs!r}")
             changes[ours] = tuple(theirs) if isinstance(theirs, list) else theirs
         return cls(**changes)
 
@@ -99,11 +104,16 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
 
 
 def is_near_miss(word: str, known: str) -> bool:
-    """Whether one letter of a short word, or two of a long one, would have to be changed, added, left out or exchanged.
+    """Whether one letter of a short word, or two of a long one, would have to be changed, added, left out or exchanged, or
+    the word is more than half of the known one and then breaks off, as the names of a damaged file do.
 
     >>> is_near_miss("terminatde", "terminated"), is_near_miss("sou9ce", "source"), is_near_miss("resource", "source")
     (True, True, False)
+    >>> is_near_miss("next_obser", "next_observations"), is_near_miss("time", "timeouts")
+    (True, False)
     """
+    if known.startswith(word) and 2 * len(word) > len(known):
+        return True
     rows = [list(range(len(known) + 1))]
     for i, letter in enumerate(word, 1):
         row = [i]
@@ -114,6 +124,16 @@ def is_near_miss(word: str, known: str) -> bool:
             row.append(cheapest)
         rows.append(row)
     return rows[-1][-1] <= (1 if len(known) < 8 else 2)
+
+
+def means(word: str, column: str) -> bool:
+    """Whether a column of a file is one of ours in other words, with or without a number.
+
+    >>> means("timeouts", "truncations"), means("next_observation_0", "next_observations"), means("done", "terminations")
+    (True, True, True)
+    """
+    plain = re.sub("_?[0-9]+$", "", word) if column in MATRICES else word
+    return plain == column or (ALIASES | ENDS).get(plain) == column
 
 
 def _our_name(word: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from ringfence.data.arrayfiles import KEYS, PLAIN_HEADER
-from ringfence.data.columnmapping import ColumnMapping, is_near_miss
+from ringfence.data.columnmapping import ColumnMapping, is_near_miss, means
 from ringfence.data.csvfiles import CsvStyle, read_csv
 from ringfence.data.dataset import Dataset
 from ringfence.data.hdf5files import read_hdf5
@@ -109,17 +109,19 @@ def _read(path: str | Path, columns: ColumnMapping | None, style: CsvStyle) -> t
 
 
 def _unused(log: RawLog, path: Path, mapping: ColumnMapping) -> list[str]:
-    """Columns that are left out are noted; one that looks like a misspelt column of ours is refused."""
+    """Columns that are left out are noted; one that looks like a column of ours, misspelt, cut short
+    or in other words, is refused."""
     used = {name for names in log.labels.values() for name in names} | {ENTRY, *PLAIN_HEADER}
     unused = [name for name in log.present if name not in used]
     wanted = {column: names for column, names in _standard_names(path).items() if getattr(mapping, column)}
     absent = {column: names for column, names in wanted.items() if column not in log.labels}
     for column, names in absent.items():
         for name in unused:
-            if any(is_near_miss(name.lower(), known) for known in names):
+            if means(name.lower(), column) or any(is_near_miss(name.lower(), known) for known in names):
+                none = f", or say that there is none (--columns {column}=)" if path.suffix.lower() in TABLES else ""
                 raise MissingColumns(
                     f"{path} has '{name}' but no '{names[0]}': is it the {column}? Then rename it; otherwise give it a "
-                    f"name that is less like it, or say that there is none (--columns {column}=)"
+                    f"name that is less like it{none}"
                 )
     return [f"not used: {', '.join(clean(name) for name in unused)}"] if unused else []
 

@@ -1,6 +1,5 @@
 """A guard's log: one JSON object per line, the first of each run about the guard, the others about a step."""
 
-import json
 import math
 import time
 from collections.abc import Iterator
@@ -10,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ringfence.deploy.guard_lines import VERSION, decode, encode, is_whole
 from ringfence.errors import InvalidSetting, UnreadableFile
 
 if TYPE_CHECKING:
     from ringfence.deploy.guard import Decision, Guard
 
-FORMAT, VERSION = "ringfence-guard", 1
-ENCODER = json.JSONEncoder(allow_nan=False)
+FORMAT = "ringfence-guard"
 
 
 class GuardLog:
@@ -94,9 +93,9 @@ def _step(guard: "Guard", seen: np.ndarray, decision: "Decision") -> dict[str, A
 def _line(value: dict[str, Any]) -> str:
     """JSON, with null for what is not finite."""
     try:
-        return ENCODER.encode(value) + "\n"
+        return encode(value)
     except ValueError:  # rare, and found by the encoder at no cost
-        return ENCODER.encode(finite(value)) + "\n"
+        return encode(finite(value))
 
 
 def finite(value: Any) -> Any:
@@ -113,26 +112,42 @@ def _listed(value: Any) -> Any:
 
 
 def read_guard_log(path: str | Path) -> Iterator[dict[str, Any]]:
-    """The lines of a guard's log. The last line of a run may have been cut off, as by a power cut: it is left out."""
+    """The lines of a guard's log. The last line of a run may have been cut off, as by a power cut: it is left out. Any other
+    line that is damaged is an error, which names it."""
     path = Path(path)
     if not path.is_file():
         raise UnreadableFile(f"there is no guard log {path}")
-    damage = None
+    if path.stat().st_size == 0:
+        raise UnreadableFile(f"{path} is not a guard's log: it is empty")
+    damage: int | None = None
+    opening: dict[str, Any] = {}
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, text in enumerate(file, 1):
-            line = _parsed(text)
+            line = decode(text, opening.get("version"))
             if number == 1 and (line is None or line.get("format") != FORMAT):
-                raise UnreadableFile(f"{path} is not a guard's log: its first line does not say {FORMAT!r}")
+                raise UnreadableFile(
+                    f"{path} is not a guard's log, or its first line is damaged: it must say {FORMAT!r}"
+                )
+            if line is not None and line["event"] == "start":
+                opening = line
+            elif line is not None and not _fits(line, opening):
+                line = None
             if damage is not None and (line is None or line["event"] != "start"):
-                raise UnreadableFile(f"{path}, line {damage}: not a line of a guard's log; restore the file")
+                raise _damaged(path, damage)
+            if line is None and is_whole(text):
+                raise _damaged(path, number)
             damage = number if line is None else None
             if line is not None:
                 yield line
+        if damage is not None and text.endswith("\n"):
+            raise _damaged(path, damage)
 
 
-def _parsed(text: str) -> dict[str, Any] | None:
-    try:
-        line = json.loads(text)
-    except ValueError:
-        return None
-    return line if isinstance(line, dict) and line.get("event") in ("start", "step") else None
+def _damaged(path: Path, number: int) -> UnreadableFile:
+    return UnreadableFile(f"{path}, line {number}: not a line of a guard's log, or damaged; restore the file")
+
+
+def _fits(step: dict[str, Any], opening: dict[str, Any]) -> bool:
+    """Whether a step has a value for each column."""
+    pairs = (("observation", "observation_names"), ("action", "action_names"))
+    return all(len(step[values]) == len(opening[names]) for values, names in pairs)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from ringfence.errors import InvalidSetting
+from ringfence.errors import InvalidSetting, UnreadableFile
 from ringfence.experiments.cell import train_cell
 from ringfence.experiments.choosing import write_choices
 from ringfence.experiments.display import Display, duration
@@ -68,7 +68,7 @@ def conduct(
     store, kept = open_store(out), DirectoryStore(results)
     names = {cell.id for cell in experiment.cells}
     for name in (kept.finished() & names) - store.finished():
-        store.put_result(name, kept.result(name) or {})
+        store.put_result(name, whole_result(kept, name))
     described = {"name": experiment.name, "command": command, "fingerprint": experiment.fingerprint}
     write_json(results / "experiment.json", {**described, "cells": [cell.id for cell in experiment.cells]})
     missing = [cell for cell in experiment.cells if cell.id not in store.finished()]
@@ -83,7 +83,7 @@ def conduct(
             def watch(state: State) -> None:
                 display(state)
                 for name in state.done - kept.finished():
-                    kept.put_result(name, store.result(name) or {})
+                    kept.put_result(name, whole_result(store, name))
 
             state = run_experiment(experiment, store, engine, logs, watch=watch)
     finally:
@@ -92,6 +92,16 @@ def conduct(
         write_references(experiment.cells, results)
         write_choices(experiment, store, results)
     return state
+
+
+def whole_result(store: Store, name: str) -> dict[str, Any]:
+    """The result of a finished cell; an error if it is damaged, so that nothing takes its place in silence."""
+    found = store.result(name)
+    if found is None:
+        raise UnreadableFile(
+            f"the result cells/{name}.json in {store.address} is damaged; remove it and start again: its run is still there"
+        )
+    return found
 
 
 def make_log(source: LogSource) -> Path:

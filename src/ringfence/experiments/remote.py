@@ -18,7 +18,7 @@ from typing import Any
 
 from ringfence.errors import MissingExtra
 from ringfence.experiments.store import Result, rows_text
-from ringfence.files import TEMPORARY, cache_directory
+from ringfence.files import TEMPORARY, cache_directory, sealed, unsealed
 from ringfence.training.rundir import LOCK
 
 LEASE = 180.0  # seconds after which a claim that is not renewed has ended
@@ -43,14 +43,14 @@ class RemoteStore:
         self.files.use_listings_cache = False
 
     def result(self, cell: str) -> Result | None:
-        return self._read(f"cells/{cell}.json")
+        return unsealed(self._read(f"cells/{cell}.json"))
 
     def finished(self) -> set[str]:
         return self._names("cells")
 
     def put_result(self, cell: str, result: Mapping[str, Any]) -> None:
         if self.result(cell) is None:
-            self._write(f"cells/{cell}.json", rows_text(result))
+            self._write(f"cells/{cell}.json", rows_text(sealed(result)))
         with suppress(FileNotFoundError):
             self.files.rm_file(self._path(f"failures/{cell}.json"))
 

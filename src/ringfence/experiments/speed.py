@@ -12,13 +12,16 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from ringfence import __version__
+from ringfence.errors import SimulatorError
 from ringfence.experiments.grid import Cell, Variant, digest
 from ringfence.experiments.worker import thread_environment
 from ringfence.files import cache_directory, machine_fingerprint, write_json
+from ringfence.values import is_number
 
 SECONDS = 2.0  # how long each stage is timed for
 EPISODES = 4
@@ -84,23 +87,31 @@ def measure(threads: int, what: str, subject: Mapping[str, Any]) -> dict[str, fl
     """A measurement from the cache, or made now in a process with so many threads."""
     key = digest([what, subject, threads, machine_fingerprint(), __version__])
     file = cache_directory() / "speeds" / f"{key}.json"
-    try:
-        known: dict[str, float] = json.loads(file.read_text())["seconds"]
+    if known := read_measured(file):
         return known
-    except (OSError, ValueError, KeyError):
-        pass
     name = subject.get("task") or f"{subject['method']} ({subject['preset']})"
     print(f"measuring the speed of {name} on {threads} thread(s)", file=sys.stderr, flush=True)
     answer = subprocess.run(
         [sys.executable, "-m", "ringfence.experiments.speed", what, json.dumps(subject)],
-        stdout=subprocess.PIPE,
-        check=True,
+        capture_output=True,
         text=True,
         env={**os.environ, **thread_environment(threads)},
     )
+    if answer.returncode:
+        reason = (answer.stderr.strip().splitlines() or [f"status {answer.returncode}"])[-1]
+        raise (SimulatorError if "task" in subject else RuntimeError)(f"{name} cannot be timed: {reason}")
     seconds: dict[str, float] = json.loads(answer.stdout.splitlines()[-1])
     write_json(file, {"what": what, "subject": subject, "threads": threads, "seconds": seconds})
     return seconds
+
+
+def read_measured(file: Path) -> dict[str, float]:
+    """What was measured before; nothing if it was not, or its file is damaged."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))["seconds"]
+        return {str(name): float(seconds) for name, seconds in found.items() if is_number(seconds)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
 
 
 def time_steps(method: Any, sizes: tuple[int, int] = UNKNOWN_SIZES, seconds: float = SECONDS) -> dict[str, float]:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from ringfence.files import atomic_write, write_json
+from ringfence.files import atomic_write, sealed, unsealed, write_json
 
 Result = dict[str, Any]
 
@@ -82,14 +82,14 @@ class DirectoryStore:
         self.address = str(self.path)
 
     def result(self, cell: str) -> Result | None:
-        return _read_json(self.path / "cells" / f"{cell}.json")
+        return unsealed(_read_json(self.path / "cells" / f"{cell}.json"))
 
     def finished(self) -> set[str]:
         return {file.stem for file in (self.path / "cells").glob("*.json") if not file.name.startswith(".")}
 
     def put_result(self, cell: str, result: Mapping[str, Any]) -> None:
         if self.result(cell) is None:
-            write_rows(self.path / "cells" / f"{cell}.json", result)
+            write_rows(self.path / "cells" / f"{cell}.json", sealed(result))
         (self.path / "failures" / f"{cell}.json").unlink(missing_ok=True)
 
     def failure(self, cell: str) -> str | None:

@@ -16,17 +16,21 @@ method = "bc-safe"
 """
 
 import json
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from ringfence.data import ColumnMapping
+from ringfence.data.csvfiles import CsvStyle
 from ringfence.errors import InvalidSetting, MissingExtra, UnreadableFile
 from ringfence.experiments.grid import Experiment, LogSource, Schedule, Variant, grid, variants_of
 from ringfence.limits import Limit
 from ringfence.tasks import TASKS, find
-from ringfence.training.configuration import READING
+from ringfence.training.configuration import LARGEST_SEED, READING, is_whole
+from ringfence.values import LARGEST_COUNT, is_number
 
 TOP = (
     "name",
@@ -61,15 +65,15 @@ def read_sweep(path: str | Path) -> Experiment:
     for label in labels:
         if labels.count(label) > 1:
             raise InvalidSetting(f"{path}: two methods are called {label!r}; give each a label of its own")
-    source, task = read_log(value, path), value.get("task")
+    source, task = read_log(value, path), text(value, "task", path) if "task" in value else None
     if task is not None:
         find(task)
     limits = read_limits(value, variants, path)
     seeds = listed(value, "seeds", path) if "seeds" in value else [0, 1, 2]
-    if not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
-        raise InvalidSetting(f"{path}: seeds are whole numbers from 0 on, not {seeds}")
+    for seed in seeds:
+        require_seed(seed, f"{path}: each of 'seeds'")
     return Experiment(
-        str(value.get("name", path.stem)), grid([(source, task)], variants, limits, seeds, schedule, share(value, path))
+        read_name(value, path), grid([(source, task)], variants, limits, seeds, schedule, share(value, path))
     )
 
 
@@ -98,8 +102,17 @@ def parse_yaml(text: str) -> Any:
         raise ValueError(error) from error
 
 
+def read_name(value: Mapping[str, Any], path: Path) -> str:
+    """The name of the experiment, which is that of a directory too."""
+    name = text(value, "name", path) if "name" in value else path.stem
+    if name in ("", ".", "..") or Path(name).name != name:
+        raise InvalidSetting(f"{path}: 'name' is that of a directory in the store, without a path, not {name!r}")
+    return name
+
+
 def read_log(value: Mapping[str, Any], path: Path) -> LogSource:
-    name, seed = str(value["log"]), int(value.get("log_seed", 0))
+    name, seed = text(value, "log", path), value.get("log_seed", 0)
+    require_seed(seed, f"{path}: 'log_seed'")
     if name in TASKS:
         return LogSource(name, number(value, "rows", path) if "rows" in value else ROWS, seed)
     if "rows" in value:
@@ -107,6 +120,15 @@ def read_log(value: Mapping[str, Any], path: Path) -> LogSource:
     reading = {key: value[key] for key in READING if key in value}
     if not isinstance(reading.get("columns", {}), dict):
         raise InvalidSetting(f"{path}: 'columns' is a table such as {{ rewards = \"profit\" }}")
+    ColumnMapping.of(reading.get("columns", {}))  # an unknown word is an error now, not in every worker
+    for bound in ("action_low", "action_high"):
+        numbers = reading.get(bound, 0.0)
+        if not all(map(is_number, numbers if isinstance(numbers, list) else [numbers])):
+            raise InvalidSetting(f"{path}: {bound!r} is a number, or a list of one for each action, not {numbers!r}")
+    for key in ("csv_delimiter", "csv_decimal"):
+        if key in reading:
+            text(value, key, path)
+    CsvStyle(reading.get("csv_delimiter"), reading.get("csv_decimal", "."))
     return LogSource(str((path.parent / name).absolute()), reading=json.dumps(reading, sort_keys=True))
 
 
@@ -118,21 +140,29 @@ def read_method(entry: Any, path: Path) -> list[Variant]:
     require_known(entry, METHOD, f"{path}: a method")
     preset = str(entry.get("preset", "default"))
     plain = entry["method"] if preset == "default" else f"{entry['method']}-{preset}"
-    varied = entry.get("grid", {})
+    settings, varied = entry.get("settings", {}), entry.get("grid", {})
+    for key, table in (("settings", settings), ("grid", varied)):
+        if not isinstance(table, dict):
+            raise InvalidSetting(f"{path}: {key!r} of a method is a table of its settings, not {table!r}")
+        if "limit" in table:
+            raise InvalidSetting(f"{path}: the limit is given by 'limits', not by the {key!r} of a method")
     for name, values in varied.items():
         if not isinstance(values, list) or not values:
             raise InvalidSetting(f"{path}: grid.{name} must be a list of values, not {values!r}")
-    variants = variants_of(
-        str(entry.get("label", plain)), str(entry["method"]), preset, entry.get("settings", {}), varied
-    )
+    variants = variants_of(str(entry.get("label", plain)), str(entry["method"]), preset, settings, varied)
     for variant in variants:
         variant.make()  # an unknown method or setting is an error now, not in every worker
     return variants
 
 
 def read_limits(value: Mapping[str, Any], variants: list[Variant], path: Path) -> list[float]:
-    """Discounted limits. Given per step or per episode they are converted with the methods' discount."""
-    kind, horizon = value.get("limit_kind", "discounted"), float(value.get("horizon", "inf"))
+    """Discounted limits. Given per step or per episode they are converted with the methods' discount, over a horizon that
+    the file states: `ringfence train` takes the log's, which is not read here."""
+    kind, horizon = value.get("limit_kind", "discounted"), value.get("horizon", math.inf)
+    if not isinstance(horizon, int | float) or isinstance(horizon, bool):
+        raise InvalidSetting(f"{path}: 'horizon' must be a number of steps, not {horizon!r}")
+    if kind in ("step", "episode") and "horizon" not in value:
+        raise InvalidSetting(f"{path}: limits per {kind} need the 'horizon', an episode's steps")
     discounts = {variant.make().discount for variant in variants}
     if kind != "discounted" and len(discounts) > 1:
         raise InvalidSetting(f"{path}: limits per {kind} mean different things at the discounts {sorted(discounts)}")
@@ -159,9 +189,21 @@ def share(value: Mapping[str, Any], path: Path) -> float:
 
 def number(value: Mapping[str, Any], name: str, path: Path) -> int:
     found = value[name]
-    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-        raise InvalidSetting(f"{path}: {name!r} must be a whole number of at least 1, not {found!r}")
+    if not is_whole(found) or not 1 <= found <= LARGEST_COUNT:
+        raise InvalidSetting(f"{path}: {name!r} must be a whole number from 1 to {LARGEST_COUNT}, not {found!r}")
+    return int(found)
+
+
+def text(value: Mapping[str, Any], name: str, path: Path) -> str:
+    found = value[name]
+    if not isinstance(found, str) or not found or "\0" in found:
+        raise InvalidSetting(f"{path}: {name!r} must be text, not {found!r}")
     return found
+
+
+def require_seed(seed: Any, what: str) -> None:
+    if not is_whole(seed) or not 0 <= seed <= LARGEST_SEED:
+        raise InvalidSetting(f"{what} must be a whole number from 0 to {LARGEST_SEED}, not {seed!r}")
 
 
 def require_known(value: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:

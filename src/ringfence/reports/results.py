@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from ringfence.errors import UnreadableFile
 from ringfence.evaluation.statistics import violation_rate
+from ringfence.files import unsealed
 
 Result = dict[str, Any]
 
@@ -101,9 +102,10 @@ def gather(results: Path) -> Gathered:
     try:
         experiment = json.loads((results / "experiment.json").read_text())
         wanted = [results / "cells" / f"{name}.json" for name in experiment["cells"]]
-        found = [json.loads(file.read_text()) for file in wanted if file.exists()]
+        name = str(experiment["name"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UnreadableFile(f"{results} holds no results of an experiment ({error})") from error
+    found = [read_result(file) for file in wanted if file.exists()]
     if not found:
         raise UnreadableFile(f"no cell of {results} has a result yet")
     references = results / "references.json"
@@ -112,10 +114,21 @@ def gather(results: Path) -> Gathered:
         cell = result["cell"]
         groups.setdefault((result["cell"]["log"]["source"], cell["variant"]["label"], cell["limit"]), []).append(result)
     return Gathered(
-        experiment["name"],
+        name,
         tuple(Group(*key, tuple(sorted(seeds, key=seed_of))) for key, seeds in groups.items()),
         json.loads(references.read_text()) if references.exists() else {},
     )
+
+
+def read_result(file: Path) -> Result:
+    """The result of one cell; an error that names its file if it is damaged."""
+    try:
+        result = unsealed(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError):
+        result = None
+    if result is None:
+        raise UnreadableFile(f"{file} is damaged; remove it and run the sweep again, which copies it from its store")
+    return result
 
 
 def seed_of(result: Result) -> int:

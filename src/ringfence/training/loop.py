@@ -23,7 +23,7 @@ from ringfence.training import defaults, streams
 from ringfence.training.artifact import artifact_of
 from ringfence.training.checkpoint import load_newest, named_arrays, non_finite, save_checkpoint
 from ringfence.training.computation import computed_by, versions
-from ringfence.training.configuration import Configuration, LogRecord, Member, Schedule, check_members
+from ringfence.training.configuration import Configuration, LogRecord, Member, Schedule, check_members, digest
 from ringfence.training.device import diagnostic_sample, spec_of, to_device
 from ringfence.training.population import compile_programs, without_limit, zero_sums
 from ringfence.training.record import Run
@@ -284,8 +284,14 @@ class Session:
             seed=member.seed,
             steps_done=self.policy_steps,
             steps_planned=self.plan.steps,
-            metadata=self.metadata,
+            metadata={**self.metadata, **self._origin()},
         )
+
+    def _origin(self) -> dict[str, str]:
+        """Which run made a policy, from which log, and from which part of it where episodes were set aside."""
+        log = self.result.configuration.log.fingerprint
+        part = {"learned_from": self.log.fingerprint} if self.log.fingerprint != log else {}
+        return {"run": digest(self.identity), "log_fingerprint": log, **part}
 
     def _leave_policies(self) -> None:
         """Policies and a verdict, once the policy's own training has begun: before, the actor is a random one."""

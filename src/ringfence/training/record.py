@@ -14,7 +14,7 @@ from typing import Any
 from ringfence.deploy import Artifact, Policy
 from ringfence.errors import CheckpointError
 from ringfence.files import atomic_write, write_json
-from ringfence.training.configuration import Configuration, Member
+from ringfence.training.configuration import Configuration, Member, digest
 from ringfence.training.rundir import STREAMS, RunDirectory
 from ringfence.training.streams import Row
 from ringfence.training.verdict import Verdict, judge
@@ -80,8 +80,27 @@ class Run:
         for stem in ("policy", "values"):
             files = [self.directory.policy_path(member, self.members, stem) for member in self.members]
             if all(file.exists() for file in files):
-                return [Artifact.load(file) for file in files]
+                found = [Artifact.load(file) for file in files]
+                self._require_own(files, found)
+                return found
         return []
+
+    def _require_own(self, files: Sequence[Path], artifacts: Sequence[Artifact]) -> None:
+        for file, artifact, member in zip(files, artifacts, self.members, strict=True):
+            if not self.made(artifact, member):
+                raise CheckpointError(
+                    f"{file} was not made by this run (seed {member.seed}, limit {member.limit:g}); restore it, or make it "
+                    f"again: ringfence train --resume {self.path}"
+                )
+
+    def made(self, artifact: Artifact, member: Member | None = None) -> bool:
+        """Whether this run made it (for this member), as far as it says. Files of earlier versions do not name their run."""
+        mark = digest(self.configuration.identity())
+        ours = artifact.method == self.configuration.method and artifact.metadata.get("run", mark) == mark
+        return ours and any(
+            artifact.seed == m.seed and artifact.limit in (None, m.limit)  # none: it takes any limit of a range
+            for m in ([member] if member else self.members)
+        )
 
     @property
     def artifact(self) -> Artifact:

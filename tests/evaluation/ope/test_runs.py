@@ -1,6 +1,7 @@
 """From training to the verdict: episodes set aside at the door, judged at the end, chosen from."""
 
 import json
+import shutil
 
 import pytest
 
@@ -36,7 +37,8 @@ def test_what_judges_a_run_had_no_part_in_training_it(log_file, runs):
     learned, judging = parts_of(run, log)
     assert len(learned) + len(judging) == len(log)
     assert judging.fingerprint == log.hold_out(0.4, 0)[1].fingerprint
-    assert run.artifact.metadata["log_fingerprint"] == learned.fingerprint
+    assert run.artifact.metadata["log_fingerprint"] == log.fingerprint
+    assert run.artifact.metadata["learned_from"] == learned.fingerprint
     assert set_aside(log, 0.0) == (log, None)
 
 
@@ -69,6 +71,44 @@ def test_judge_prints_the_verdict_and_its_exit_status_says_it_on_request(runs, l
 def test_a_run_that_set_nothing_aside_is_not_judged_by_its_own_rows(runs, log_file, capsys):
     assert main(["judge", str(runs / "all")]) == 2
     assert "train with --holdout" in capsys.readouterr().err
+
+
+def test_a_policy_is_not_judged_in_silence_by_episodes_that_trained_it(runs, log_file, tmp_path, capsys):
+    """Not even one that has left its run and learned from a part of the log, nor one that is only compared with."""
+    for name in ("bc", "all"):
+        copied = shutil.copy(runs / name / "policy.safetensors", tmp_path / f"{name}.safetensors")
+        assert main(["judge", str(copied), str(log_file)]) == 0
+        assert f"warning: {copied} was trained on this log, or on a part of it" in capsys.readouterr().err
+    assert main(["judge", str(runs / "bc"), "--against", str(runs / "bc-safe"), str(runs / "all")]) == 0
+    (warned,) = capsys.readouterr().err.splitlines()
+    assert str(runs / "all") in warned
+
+
+def test_a_policy_of_another_run_is_not_taken_for_the_runs_own(runs, tmp_path, capsys):
+    run = shutil.copytree(runs / "bc", tmp_path / "run")
+    shutil.copy(runs / "all" / "policy.safetensors", run)  # it learned from the episodes that judge this run
+    for words in (["judge", run], ["choose", run, runs / "bc-safe"], ["report", run]):
+        assert main([str(word) for word in words]) == 2
+        assert "was not made by this run (seed 0, limit 20)" in capsys.readouterr().err
+    assert main(["judge", str(run / "policy.safetensors")]) == 2
+    assert "belongs to no run" in capsys.readouterr().err
+    api.resume(run, progress=False)
+    assert (run / "policy.safetensors").read_bytes() == (runs / "bc" / "policy.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--discount", "0.5"], "--discount 0.5: the policy was trained at 0.99"),
+        (["--discount", "nan"], "--discount nan"),
+        (["--horizon", "3"], "--horizon: only for a limit per step or episode"),
+        (["--limit-kind", "step"], "give the --limit too"),
+        (["--columns", "rewards=x"], "--columns: only for a LOG that is named"),
+    ],
+)
+def test_judge_refuses_an_option_that_it_cannot_honour(runs, capsys, words, named):
+    assert main(["judge", str(runs / "bc"), *words]) == 2
+    assert named in capsys.readouterr().err
 
 
 def test_choose_names_the_policy_and_refuses_runs_that_cannot_be_compared(runs, capsys):

@@ -78,8 +78,8 @@ def load_policies(path: str | os.PathLike[str]) -> tuple[dict[str, Policy], Run 
         names = [run.directory.policy_path(member, run.members) for member in run.members]
         return {str(name): policy for name, policy in zip(names, run.policies, strict=False)}, run
     policy = Policy.load(path)
-    is_of_run = (path.parent / "config.json").exists()
-    return {str(path): policy}, Run.load(path.parent) if is_of_run else None
+    beside = Run.load(path.parent) if (path.parent / "config.json").exists() else None
+    return {str(path): policy}, beside if beside is not None and beside.made(policy.artifact) else None
 
 
 def choose_among_runs(

@@ -18,7 +18,7 @@ class Asked:
     """What the command line gives besides the paths. `load` reads a log with the options about its columns."""
 
     load: Callable[[str], Any]
-    limit_of: Callable[[Any], Any]
+    limit_of: Callable[[Any, float], Any]  # of a log, at a discount; None if no limit was given
     discount: float = DISCOUNT
     log: str | None = None  # the log of a run or of a guard's policy, where it is now
 
@@ -38,6 +38,16 @@ def kind_of(path: str) -> str:
     return "guard" if place.suffix == ".jsonl" else "log"
 
 
+def kind_of_all(paths: Sequence[str]) -> str:
+    """The kind of what is named; only runs can be several."""
+    kinds = {kind_of(path) for path in paths}
+    if len(paths) > 1 and kinds != {"run"}:
+        raise InvalidSetting(
+            f"only runs are compared on one page, not {' and '.join(sorted(kinds))}s; make one page of each"
+        )
+    return kinds.pop()
+
+
 def sweep_folder(place: Path) -> Path | None:
     """The results of an experiment: this directory, or the only one of its subdirectories that holds some."""
     if (place / "experiment.json").is_file():
@@ -50,12 +60,7 @@ def report(paths: Sequence[str], asked: Asked, out: Path | None = None, *, overw
     """Write the page of what was named and return its file. The page of a run or a sweep goes into its directory, where an
     earlier one is replaced; any other file that exists stays unless `overwrite` is given."""
     require_bokeh()
-    kinds = {kind_of(path) for path in paths}
-    if len(paths) > 1 and kinds != {"run"}:
-        raise InvalidSetting(
-            f"only runs are compared on one page, not {' and '.join(sorted(kinds))}s; make one page of each"
-        )
-    (kind,) = kinds
+    kind = kind_of_all(paths)
     home = Path(paths[0]) if kind == "run" else sweep_folder(Path(paths[0])) if kind == "sweep" else None
     ours = home is not None and len(paths) == 1 and out is None
     target = home / NAME if ours and home is not None else out or Path(NAME)
@@ -76,7 +81,7 @@ def page_of(kind: str, paths: Sequence[str], asked: Asked) -> Page:
     from ringfence.reports.html.log_page import log_page
 
     log = asked.load(paths[0])
-    return log_page(log, asked.discount, asked.limit_of(log))
+    return log_page(log, asked.discount, asked.limit_of(log, asked.discount))
 
 
 def page_of_run(path: Path, asked: Asked) -> Page:
@@ -85,7 +90,9 @@ def page_of_run(path: Path, asked: Asked) -> Page:
 
     run = Run.load(path)
     log, why_not = log_of(run, asked)
-    limit = asked.limit_of(log) if log is not None and run.configuration.settings.get("limits") else None
+    limit = asked.limit_of(log, run.configuration.discount) if log is not None else None
+    if limit is not None and not run.configuration.settings.get("limits"):
+        raise InvalidSetting(f"{path} has a limit of its own; --limit is for a log, a range of limits or several runs")
     return run_page(run, log, why_not, None if limit is None else limit.discounted)
 
 
@@ -95,8 +102,9 @@ def page_of_runs(paths: Sequence[Path], asked: Asked) -> Page:
     from ringfence.reports.html.compare_page import compare_page
     from ringfence.training import Run
 
-    log, why_not = log_of(Run.load(paths[0]), asked)
-    limit = asked.limit_of(log) if log is not None else None
+    first = Run.load(paths[0])
+    log, why_not = log_of(first, asked)
+    limit = asked.limit_of(log, first.configuration.discount) if log is not None else None
     return compare_page(runs_numbers(paths, log, None if limit is None else limit.discounted, why_not))
 
 
