@@ -532,7 +532,7 @@ def test_a_masked_id_is_none(column):
 @pytest.mark.parametrize("suffix", [".h5", ".npz", ".parquet", ".csv"])
 def test_mixed_rows_of_several_episodes_are_refused_with_what_to_do(tmp_path, suffix):
     log = without(columns(), "terminations", "truncations") | {"episode": np.arange(40) % 2}
-    with pytest.raises(WrongShape, match=r"comes back to '0' in row 2.*sort the rows by episode"):
+    with pytest.raises(WrongShape, match=r"comes back in row 2 to the id of row 0.*sort the rows by episode"):
         load_file(write_foreign(log, tmp_path / f"log{suffix}"))
 
 

@@ -35,8 +35,9 @@ def truncations_by_episode(
     terminations, truncations = columns["terminations"], columns["truncations"]
     row = row_of_interleaved_episode(episode, terminations | truncations)
     if row is not None:
+        first = int(np.flatnonzero(episode == episode[row])[0])
         raise WrongShape(
-            f"{checks.column_label('episode', labels)} comes back to {name_of(episode[row])!r} in row {row}, after rows of "
+            f"{checks.column_label('episode', labels)} comes back in row {row} to the id of row {first}, after rows of "
             "other episodes: sort the rows by episode and time, or give each episode an id of its own"
         )
     return truncations_from_episode_column(episode, terminations, truncations)
