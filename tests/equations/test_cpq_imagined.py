@@ -1,4 +1,4 @@
-"""The models that imagine, the episodes in them and the slack, against plain NumPy."""
+"""The model that imagines, the episodes in it and the slack, against plain NumPy."""
 
 from dataclasses import replace
 
@@ -8,30 +8,26 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ringfence.algorithms import CPQ, Batch, Spec
-from ringfence.algorithms.cpq_departures import PLANT_KEY
+from ringfence.algorithms import Batch, Spec
 from ringfence.algorithms.cpq_imagined import (
     AIM,
     EPISODES,
     HALVED,
-    MODELS,
-    NOISE,
-    POLICIES,
     PREDICTED,
     SETTLED,
+    SLACK,
     Imagined,
     Plant,
     feedback_rate,
     next_slack,
     plant_loss,
 )
-from ringfence.errors import InvalidSetting
 from ringfence.networks import TanhGaussianActor
 from tests.equations.conftest import ACT, OBS, small_state
 
 DISCOUNT, HORIZON, LIMIT = 0.9, 8, 5.0
 KEY = jax.random.key(3)
-GROUPS = [(model, policy) for model in range(MODELS) for policy in range(POLICIES)]
+HALF = EPISODES // 2
 
 
 def forward(mlp, x):
@@ -46,20 +42,10 @@ def forward(mlp, x):
     return x @ last[0] + last[1]
 
 
-def made_plant(key, size, residual):
-    fresh = Plant.create(Spec(OBS, ACT), (8, 8), key)
-    columns = {"size": jnp.asarray(size), "residual": jnp.asarray(residual)}
-    return replace(fresh, **columns, low=jnp.full(OBS, -1.5), high=jnp.full(OBS, 1.5))
-
-
 @pytest.fixture
-def plant():
-    return made_plant(KEY, [0.5, 0.1, 0.2, 2.0], [0.04, 0.01, 0.09, 0.5])
-
-
-@pytest.fixture
-def plants(plant):
-    return plant, made_plant(jax.random.key(9), [0.3, 0.2, 0.4, 1.0], [0.01, 0.0, 0.25, 0.7])
+def plant(batch):
+    fresh = Plant.create(Spec(OBS, ACT), (8, 8), KEY)
+    return replace(fresh, size=jnp.asarray([0.5, 0.1, 0.2, 2.0]), low=jnp.full(OBS, -1.5), high=jnp.full(OBS, 1.5))
 
 
 @pytest.fixture
@@ -91,8 +77,6 @@ def test_one_fit_goes_down_the_gradient_and_keeps_size_and_range(plant, batch):
     followed = jnp.asarray(changes) / after.size
     assert float(plant_loss(after.network, batch, followed)) < float(loss)
     assert float(after.error) == pytest.approx(float(loss), rel=1e-5)
-    told = forward(plant.averaged, np.concatenate([batch.observations, batch.actions], -1))
-    np.testing.assert_allclose(after.residual, np.mean((told - np.asarray(followed)) ** 2, 0), rtol=1e-4)
     second, _ = after.fit(batch._replace(costs=3.0 * batch.costs))
     square = 0.5 * after.size[-1] ** 2 + 0.5 * np.mean((3.0 * batch.costs) ** 2)
     assert float(second.size[-1]) == pytest.approx(float(np.sqrt(square)), rel=1e-4)
@@ -118,93 +102,79 @@ def test_it_learns_a_linear_plant():
     assert float(jnp.mean(jnp.abs(cost - log.costs))) < 0.05
 
 
-def test_noise_is_a_half_of_what_the_model_leaves_unexplained(plant):
-    """In units of the log: the root mean square of each column of the state; the cost has no noise."""
-    np.testing.assert_allclose(plant.noise, NOISE * np.array([0.2 * 0.5, 0.1 * 0.1, 0.3 * 0.2]), rtol=1e-5)
-
-
 def imagined_once(seed=0, times=None):
     rng = np.random.default_rng(seed)
     fresh = Imagined.create(Spec(OBS, ACT, horizon=HORIZON), jnp.asarray(LIMIT), DISCOUNT, KEY)
-    shape = (MODELS, POLICIES, EPISODES)
     return replace(
         fresh,
-        observations=jnp.asarray(rng.normal(size=(*shape, OBS)), jnp.float32),
-        times=fresh.times if times is None else jnp.broadcast_to(jnp.asarray(times, jnp.int32), shape),
-        discounted=jnp.asarray(rng.uniform(size=shape), jnp.float32),
+        observations=jnp.asarray(rng.normal(size=(EPISODES, OBS)), jnp.float32),
+        times=fresh.times if times is None else jnp.asarray(times, jnp.int32),
+        discounted=jnp.asarray(rng.uniform(size=EPISODES), jnp.float32),
         steps=jnp.asarray(100, jnp.int32),
     )
 
 
-def test_a_step_of_every_episode_is_the_loop_over_them(plants, actors, batch):
-    """Times from 0 to the horizon, some rows lost: each row by hand, in its own model, by its own policy."""
+def test_a_step_of_every_episode_is_the_loop_over_them(plant, actors, batch):
+    """Times from 0 to the horizon, some rows lost: each row by hand."""
     before = imagined_once(times=np.arange(EPISODES) % HORIZON)
-    after = before.advance(plants, actors, batch.starts, DISCOUNT, KEY)
-    drawn = np.asarray(jax.random.normal(KEY, before.observations.shape))
-    late, complete, lost_rows = ({group: [] for group in GROUPS} for _ in range(3))
-    for number, (model, policy, i) in enumerate(np.ndindex(MODELS, POLICIES, EPISODES)):
-        plant, group, where = plants[model], (model, policy), (model, policy, i)
-        state = np.asarray(before.observations[where], np.float64)
-        action = np.tanh(forward(actors[policy].mlp, state)[:ACT])
+    after = before.advance(plant, *actors, batch.starts, DISCOUNT)
+    late, complete, lost_rows = ([[], []] for _ in range(3))
+    for i in range(EPISODES):
+        state = np.asarray(before.observations[i], np.float64)
+        half = int(i >= HALF)
+        action = np.tanh(forward(actors[half].mlp, state)[:ACT])
         told = forward(plant.averaged, np.concatenate([state, action])) * np.asarray(plant.size)
-        following, cost = state + told[:-1] + np.asarray(plant.noise) * drawn[where], max(told[-1], 0.0)
+        following, cost = state + told[:-1], max(told[-1], 0.0)
         time = i % HORIZON
-        total = float(before.discounted[where]) + DISCOUNT**time * cost
+        total = float(before.discounted[i]) + DISCOUNT**time * cost
         lost = bool(np.any(np.abs(following) > 1.5 + 0.1 * 3.0))
-        lost_rows[group].append(lost)
+        lost_rows[half].append(lost)
         if time >= HORIZON // 2:
-            late[group].append(cost)
+            late[half].append(cost)
         if time + 1 == HORIZON:
-            complete[group].append(total)
+            complete[half].append(total)
         if lost or time + 1 == HORIZON:
-            np.testing.assert_array_equal(after.observations[where], batch.starts[number % len(batch.starts)])
-            assert (int(after.times[where]), float(after.discounted[where])) == (0, 0.0)
+            np.testing.assert_array_equal(after.observations[i], batch.starts[i % len(batch.starts)])
+            assert (int(after.times[i]), float(after.discounted[i])) == (0, 0.0)
         else:
-            np.testing.assert_allclose(after.observations[where], np.clip(following, -1.5, 1.5), rtol=1e-3, atol=1e-4)
-            assert int(after.times[where]) == time + 1
-            assert float(after.discounted[where]) == pytest.approx(total, rel=1e-4)
-    assert all(0 < sum(rows) < EPISODES for rows in lost_rows.values())  # both happen
-    pace = {group: 0.1 * LIMIT + 0.005 * (np.mean(costs) - 0.1 * LIMIT) for group, costs in late.items()}
-    for group in GROUPS:
-        assert float(after.pace[group]) == pytest.approx(pace[group], rel=1e-4)
-        tail = DISCOUNT**HORIZON * pace[group] / (1 - DISCOUNT)
-        expected = LIMIT + 0.05 * (np.mean(complete[group]) + tail - LIMIT)
-        assert float(after.from_start[group]) == pytest.approx(expected, rel=1e-4)
+            np.testing.assert_allclose(after.observations[i], np.clip(following, -1.5, 1.5), rtol=1e-3, atol=1e-4)
+            assert int(after.times[i]) == time + 1
+            assert float(after.discounted[i]) == pytest.approx(total, rel=1e-4)
+    assert all(0 < sum(rows) < HALF for rows in lost_rows)  # both happen
+    pace = [0.1 * LIMIT + 0.005 * (np.mean(costs) - 0.1 * LIMIT) for costs in late]
+    np.testing.assert_allclose(after.pace, pace, rtol=1e-4)
+    tails = [DISCOUNT**HORIZON * p / (1 - DISCOUNT) for p in pace]
+    starts = [LIMIT + 0.05 * (np.mean(t) + tail - LIMIT) for t, tail in zip(complete, tails, strict=True)]
+    np.testing.assert_allclose(after.from_start, starts, rtol=1e-4)
 
 
-def test_episodes_that_did_not_begin_at_a_start_do_not_count(plants, actors, batch):
+def test_episodes_that_did_not_begin_at_a_start_do_not_count(plant, actors, batch):
     early = replace(imagined_once(times=np.full(EPISODES, HORIZON - 1)), steps=jnp.asarray(HORIZON - 1))
-    assert np.all(np.asarray(early.advance(plants, actors, batch.starts, DISCOUNT, KEY).from_start) == LIMIT)
+    np.testing.assert_array_equal(early.advance(plant, *actors, batch.starts, DISCOUNT).from_start, [LIMIT, LIMIT])
 
 
 def test_a_constant_cost_is_found_whatever_the_horizon(actors, batch):
-    """Plants that stand still and cost 0.2 and 0.3 a step: 0.3 / (1 - discount) from the start, and as a pace."""
-    fresh = Plant.create(Spec(OBS, ACT), (8,), KEY)
-
-    def still(cost):
-        network = jax.tree.map(jnp.zeros_like, fresh.averaged)
-        network = eqx.tree_at(lambda mlp: mlp.layers[-1].bias, network, jnp.asarray([0, 0, 0, cost]))
-        wide = {"low": jnp.full(OBS, -9.0), "high": jnp.full(OBS, 9.0), "residual": jnp.zeros(OBS + 1)}
-        return replace(fresh, averaged=network, **wide)
-
-    plants = still(0.2), still(0.3)
+    """A plant that stands still and costs 0.3 a step: 0.3 / (1 - discount) from the start, and as a pace."""
+    plant = Plant.create(Spec(OBS, ACT), (8,), KEY)
+    still = jax.tree.map(jnp.zeros_like, plant.averaged)
+    still = eqx.tree_at(lambda mlp: mlp.layers[-1].bias, still, jnp.asarray([0, 0, 0, 0.3]))
+    plant = replace(plant, averaged=still, low=jnp.full(OBS, -9.0), high=jnp.full(OBS, 9.0))
     imagined = Imagined.create(Spec(OBS, ACT, horizon=HORIZON), jnp.asarray(LIMIT), DISCOUNT, KEY)
-    step = jax.jit(lambda x: x.advance(plants, actors, batch.starts, DISCOUNT, KEY))
+    step = jax.jit(lambda x: x.advance(plant, *actors, batch.starts, DISCOUNT))
     for _ in range(1500):
         imagined = step(imagined)
-    np.testing.assert_allclose(imagined.pace, [[0.2, 0.2], [0.3, 0.3]], rtol=1e-2)
-    np.testing.assert_allclose(imagined.from_start, [[2.0, 2.0], [3.0, 3.0]], rtol=1e-2)
+    np.testing.assert_allclose(imagined.pace, 0.3, rtol=1e-2)
+    np.testing.assert_allclose(imagined.from_start, 3.0, rtol=1e-2)
     assert float(imagined.cost(DISCOUNT)) == pytest.approx(3.0, rel=1e-2)
 
 
-def test_the_average_counts_or_half_way_to_a_costlier_actor_in_the_costlier_model():
-    """Rows are models, columns actor and average; paces of 0.1 and 0.2 are 1 and 2 without end."""
+def test_the_cost_that_counts_is_the_greatest_of_four():
     fresh = imagined_once()
     for pace, from_start, expected in (
-        ([[0.1, 0.2], [0.0, 0.0]], [[0.5, 1.9], [1.0, 0.5]], 2.0),  # the first model's average
-        ([[0.1, 0.2], [0.0, 0.0]], [[0.5, 1.9], [4.0, 0.5]], 2.25),  # half-way in the second model
-        ([[0.0, 0.0], [0.3, 0.1]], [[0.5, 1.9], [1.0, 2.0]], 2.5),
-        ([[0.0, 0.0], [0.3, 0.1]], [[0.5, 2.9], [1.0, 2.0]], 2.9),
+        ([0.1, 0.2], [1.5, 1.9], 2.0),
+        ([0.3, 0.2], [1.5, 1.9], 3.0),
+        ([0.1, 0.1], [4.0, 1.9], 4.0),
+        ([0.1, 0.1], [1.0, 5.0], 5.0),
     ):
         now = replace(fresh, pace=jnp.asarray(pace), from_start=jnp.asarray(from_start))
         assert float(now.cost(DISCOUNT)) == pytest.approx(expected, rel=1e-5)
@@ -212,35 +182,19 @@ def test_the_average_counts_or_half_way_to_a_costlier_actor_in_the_costlier_mode
 
 def test_slack_rises_below_the_aim_falls_above_and_stays_in_its_range():
     def after(slack, cost, rate=0.1):
-        numbers = (jnp.asarray(number) for number in (slack, cost, LIMIT, rate))
-        return float(next_slack(*numbers, (0.9, 1.4)))
+        return float(next_slack(jnp.asarray(slack), jnp.asarray(cost), jnp.asarray(LIMIT), jnp.asarray(rate)))
 
     assert after(1.0, 0.5 * LIMIT) == pytest.approx(1.0 + 0.1 * (AIM - 0.5))
     assert after(1.0, 1.2 * LIMIT) == pytest.approx(1.0 + 0.1 * (AIM - 1.2))
     assert after(1.0, AIM * LIMIT) == pytest.approx(1.0)
-    assert (after(1.0, 0.0, rate=9.0), after(1.0, 9.0 * LIMIT, rate=9.0)) == pytest.approx((1.4, 0.9))
-    limit_of_nothing = next_slack(jnp.ones(()), jnp.ones(()), jnp.zeros(()), jnp.ones(()), (0.9, 1.4))
-    assert float(limit_of_nothing) == pytest.approx(0.9)
-
-
-@pytest.mark.parametrize("wrong", [(1.1, 1.6), (0.8, 0.9), (0.0, 1.6)])
-def test_a_range_of_the_slack_without_1_is_refused(wrong):
-    with pytest.raises(InvalidSetting, match="around 1"):
-        CPQ(slack_range=wrong)
-
-
-def test_the_slack_stays_in_the_range_of_the_setting(batch, departed):
-    method = replace(departed, slack_range=(0.95, 1.0), feedback=1e6)
-    state = replace(small_state(method), step=jnp.asarray(HALVED))
-    known = tuple(replace(plant, error=jnp.zeros(()), fitted=jnp.asarray(10_000)) for plant in state.plants)
-    for limit, expected in ((1e6, 1.0), (1e-6, 0.95)):
-        after, _ = method.update(replace(state, plants=known, limit=jnp.asarray(limit)), batch, KEY)
-        assert float(after.slack) == pytest.approx(expected)
+    assert (after(1.0, 0.0, rate=9.0), after(1.0, 9.0 * LIMIT, rate=9.0)) == pytest.approx((SLACK[1], SLACK[0]))
+    limit_of_nothing = next_slack(jnp.ones(()), jnp.ones(()), jnp.zeros(()), jnp.ones(()))
+    assert float(limit_of_nothing) == pytest.approx(SLACK[0])
 
 
 def test_feedback_waits_for_the_policy_and_slows_down():
     steps = (0, SETTLED, SETTLED + 1, HALVED, 3 * HALVED)
-    rates = [float(feedback_rate(jnp.asarray(step), jnp.asarray(0.5 * PREDICTED), 0.3)) for step in steps]
+    rates = [float(feedback_rate(jnp.asarray(step), jnp.asarray(0.05), 0.3)) for step in steps]
     assert rates == pytest.approx([0.0, 0.0, 0.3 / (1 + (SETTLED + 1) / HALVED), 0.15, 0.075])
 
 
@@ -266,51 +220,28 @@ def test_the_actor_is_held_to_slack_times_the_limit(batch, departed):
     assert float(losses[0]) != pytest.approx(float(losses[2]), rel=1e-3)
 
 
-def test_an_update_learns_the_plants_and_moves_the_slack_only_after_the_policy_settled(batch, departed):
+def test_an_update_learns_the_plant_and_moves_the_slack_only_after_the_policy_settled(batch, departed):
     state = small_state(departed)
     after, metrics = departed.update(state, batch, KEY)
-    assert [int(plant.fitted) for plant in after.plants] == [1] * MODELS
+    assert int(after.plant.fitted) == 1
     assert int(after.imagined.steps) == 1
     assert float(after.slack) == 1.0
     assert "imagined_cost" in metrics
-    known = tuple(replace(plant, error=jnp.zeros(()), fitted=jnp.asarray(10_000)) for plant in state.plants)
-    late, _ = departed.update(replace(state, step=jnp.asarray(SETTLED), plants=known), batch, KEY)
-    error = max(float(plant.error) for plant in late.plants)
-    assert 0.0 < error < PREDICTED
-    rate = float(feedback_rate(jnp.asarray(SETTLED + 1), jnp.asarray(error), departed.feedback))
+    known = replace(state.plant, error=jnp.zeros(()), fitted=jnp.asarray(10_000))
+    late, _ = departed.update(replace(state, step=jnp.asarray(SETTLED), plant=known), batch, KEY)
+    assert 0.0 < float(late.plant.error) < PREDICTED
+    rate = float(feedback_rate(jnp.asarray(SETTLED + 1), late.plant.error, departed.feedback))
     cost = float(late.imagined.cost(departed.discount))
     assert float(late.slack) == pytest.approx(1.0 + rate * (AIM - cost / 0.05), abs=1e-5)
     detector, _ = departed.update_detector(state, batch, KEY)
-    assert [int(plant.fitted) for plant in detector.plants] == [1] * MODELS
-
-
-def test_the_worse_of_two_models_decides_whether_there_is_feedback(batch, departed):
-    state = replace(small_state(departed), step=jnp.asarray(SETTLED))
-    good, bad = (replace(state.plants[0], error=jnp.asarray(e), fitted=jnp.asarray(10_000)) for e in (0.0, 0.9))
-    for plants in ((good, bad), (bad, good)):
-        after, _ = departed.update(replace(state, plants=plants), batch, KEY)
-        assert float(after.slack) == 1.0
-
-
-def test_episodes_follow_the_actor_and_its_average_in_models_that_differ_with_fresh_noise(batch, departed):
-    state = small_state(departed)
-    assert not eqx.tree_equal(*(plant.network for plant in state.plants))
-    state = replace(state, averaged_actor=departed.fresh_actor(Spec(OBS, ACT), jax.random.key(77)))
-    after, _ = departed.update(state, batch, KEY)
-    actors = after.actor, after.averaged_actor
-    expected = state.imagined.advance(
-        after.plants, actors, batch.starts, departed.discount, jax.random.fold_in(KEY, PLANT_KEY)
-    )
-    np.testing.assert_allclose(after.imagined.observations, expected.observations, rtol=1e-5, atol=1e-6)
-    other, _ = departed.update(state, batch, jax.random.key(8))
-    assert not np.allclose(after.imagined.observations, other.imagined.observations)
+    assert int(detector.plant.fitted) == 1
 
 
 @pytest.mark.parametrize("settings", [{"feedback": 0.0}, {"limits": (20.0, 60.0)}])
 def test_without_feedback_there_is_no_model(batch, departed, settings):
     method = replace(departed, **settings)
     state = method.init(KEY, jnp.asarray(30.0), Spec(OBS, ACT))
-    assert state.plants == ()
+    assert state.plant is None
     assert state.imagined is None
     after, metrics = method.update(replace(state, step=jnp.asarray(SETTLED)), batch, KEY)
     assert float(after.slack) == 1.0

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.checks import one_of, positive
 from ringfence.algorithms.cpq import Actions, OODActions, PaperCPQ, PerState, Scalar, State, Values, cost_bellman_target
-from ringfence.algorithms.cpq_imagined import MODELS, Imagined, Plant, feedback_rate, next_slack
+from ringfence.algorithms.cpq_imagined import Imagined, Plant, feedback_rate, next_slack
 from ringfence.algorithms.cpq_limits import (
     LimitBlind,
     check_limits,
@@ -26,11 +26,10 @@ from ringfence.algorithms.cpq_limits import (
 )
 from ringfence.algorithms.critics import Critics, fresh_critics, smaller_value
 from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec
-from ringfence.errors import InvalidSetting
 from ringfence.networks import Critic, TanhGaussianActor, polyak
 
 EpisodeEnd = Literal["ends", "neutral", "failure"]
-PLANT_KEY = 29  # tells the keys of the plant's models from those that the printed algorithm splits off
+PLANT_KEY = 29  # tells the keys of the plant's model from those that the printed algorithm splits off
 
 
 class AveragedState(State):
@@ -40,7 +39,7 @@ class AveragedState(State):
     averaged_actor: TanhGaussianActor
     anchor: Scalar  # weight of `anchor_loss` on this log
     slack: Scalar  # the actor is held to slack x l
-    plants: tuple[Plant, ...]  # models of the plant, with the episodes imagined in them, where feedback sets the slack
+    plant: Plant | None  # with the episodes imagined in it, where feedback sets the slack
     imagined: Imagined | None
 
 
@@ -146,7 +145,6 @@ class CPQ(PaperCPQ):
     target_noise: float = 0.1  # on the next actions that the critics back up, in units of half the range of an action
     recovery_weight: float = 3.0  # of the excess of Qc over the limit, see `penalised_value`
     feedback: float = 3e-3  # rate at which imagined costs set the actor's limit, see `cpq_imagined.py`; 0 holds it to l
-    slack_range: tuple[float, float] = (0.95, 1.6)  # how far, as factors of l; (0.95, 1) never lets Qc exceed l
     episode_end: EpisodeEnd = "neutral"  # what termination means for the cost, see `cost_of_end`
     limits: tuple[float, float] | None = (
         None  # one policy for every limit of a range, see `cpq_limits.py`; experimental
@@ -157,9 +155,6 @@ class CPQ(PaperCPQ):
         positive(self, "anchor", "termination_anchor", "unsafe_anchor", "recovery_weight", "target_noise", zero=True)
         positive(self, "feedback", zero=True)
         one_of(self, "episode_end", get_args(EpisodeEnd))
-        least, most = self.slack_range
-        if not 0.0 < least <= 1.0 <= most:
-            raise InvalidSetting(f"slack_range must be two positive numbers around 1, not {self.slack_range!r}")
         if self.limits is not None:
             check_limits(self.limits, self.limit)
 
@@ -172,19 +167,18 @@ class CPQ(PaperCPQ):
         printed = super().init(key, limit, spec)
         failed = 0.0 if self.episode_end == "ends" else spec.terminated  # an end that belongs to the task is no failure
         anchor = jnp.asarray(anchor_on(self.anchor, failed, self.termination_anchor), jnp.float32)
-        plants: tuple[Plant, ...] = ()
-        imagined = None
+        plant, imagined = None, None
         if self._has_feedback:
-            times_key, *model_keys = jax.random.split(jax.random.fold_in(key, PLANT_KEY), 1 + MODELS)
-            plants = tuple(Plant.create(spec, self.hidden, model_key) for model_key in model_keys)
-            imagined = Imagined.create(spec, jnp.asarray(limit, jnp.float32), self.discount, times_key)
+            keys = jax.random.split(jax.random.fold_in(key, PLANT_KEY))
+            plant = Plant.create(spec, self.hidden, keys[0])
+            imagined = Imagined.create(spec, jnp.asarray(limit, jnp.float32), self.discount, keys[1])
         return AveragedState(
             **vars(printed),
             step=jnp.zeros((), jnp.int32),
             averaged_actor=printed.actor,
             anchor=anchor,
             slack=jnp.ones(()),
-            plants=plants,
+            plant=plant,
             imagined=imagined,
         )
 
@@ -193,9 +187,9 @@ class CPQ(PaperCPQ):
         return self.feedback > 0.0 and self.limits is None  # a range of limits has no one cost to compare
 
     def update_detector(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
-        """Lines 4 and 5; the models of the plant learn from the same batches."""
+        """Lines 4 and 5; the model of the plant learns from the same batches."""
         after, metrics = super().update_detector(state, batch, key)
-        return self._fit_plants(cast(AveragedState, after), batch, metrics)
+        return self._fit_plant(cast(AveragedState, after), batch, metrics)
 
     def update(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
         """Algorithm 1 with the lines below, then the average of the actor and the feedback."""
@@ -206,25 +200,22 @@ class CPQ(PaperCPQ):
         after, metrics = update(state, batch, key)
         averaged = polyak(state.averaged_actor, after.actor, rate)
         after = replace(cast(AveragedState, after), step=state.step + 1, averaged_actor=averaged)
-        return self._imagine(*self._fit_plants(after, batch, metrics), batch, jax.random.fold_in(key, PLANT_KEY))
+        return self._imagine(*self._fit_plant(after, batch, metrics), batch)
 
-    def _fit_plants(self, state: AveragedState, batch: Batch, metrics: Metrics) -> tuple[AveragedState, Metrics]:
-        if not state.plants:
+    def _fit_plant(self, state: AveragedState, batch: Batch, metrics: Metrics) -> tuple[AveragedState, Metrics]:
+        if state.plant is None:
             return state, metrics
-        plants, losses = zip(*(plant.fit(batch) for plant in state.plants), strict=True)
-        return replace(state, plants=plants), {**metrics, "plant_loss": jnp.max(jnp.stack(losses))}
+        plant, loss = state.plant.fit(batch)
+        return replace(state, plant=plant), {**metrics, "plant_loss": loss}
 
-    def _imagine(
-        self, state: AveragedState, metrics: Metrics, batch: Batch, key: PRNGKeyArray
-    ) -> tuple[AveragedState, Metrics]:
-        if state.imagined is None:
+    def _imagine(self, state: AveragedState, metrics: Metrics, batch: Batch) -> tuple[AveragedState, Metrics]:
+        if state.plant is None or state.imagined is None:
             return state, metrics
         actors = state.actor, state.averaged_actor
-        imagined = state.imagined.advance(state.plants, actors, batch.starts, self.discount, key)
+        imagined = state.imagined.advance(state.plant, *actors, batch.starts, self.discount)
         cost = imagined.cost(self.discount)
-        error = jnp.max(jnp.stack([plant.error for plant in state.plants]))
-        rate = feedback_rate(state.step, error, self.feedback)
-        slack = next_slack(state.slack, cost, state.limit, rate, self.slack_range)
+        rate = feedback_rate(state.step, state.plant.error, self.feedback)
+        slack = next_slack(state.slack, cost, state.limit, rate)
         return replace(state, imagined=imagined, slack=slack), {**metrics, "imagined_cost": cost, "slack": slack}
 
     def fresh_critics(self, spec: Spec, keys: PRNGKeyArray) -> Critics:

@@ -1,17 +1,13 @@
-"""What the policy costs in episodes imagined by fitted models, and the limit that the actor is held to because of it.
+"""What the policy costs in episodes imagined by a fitted model, and the limit that the actor is held to because of it.
 
 The cost critic judges single actions in logged states. Over a horizon of a hundred steps small errors add up: along its own
 path a policy of HalfCheetah cost 58 where the critic said 50, another 39 where it said 42. The first is over its limit, the
 second leaves a part of it unused. So the actor is held to slack x l instead of l, and feedback sets the slack: it grows
 while imagined episodes of the policy cost less than l, and shrinks while they cost more.
 
-A model is a network, (s, a) to (s' - s, c), that learns from the same batches as CPQ. There are two, and the one in which
-the policy costs more counts. A model predicts the mean of what follows, and a policy between two gaits changes its gait
-because real steps differ from their mean: imagined without noise, such policies cost up to 40 % less than in truth. So
-each imagined step has noise, half as large as what its model leaves unexplained.
-
-The episodes go on by one step with each update of the policy, so that they cost one small pass. Half of them follow the
-actor and half its average, which is the policy handed out and follows the actor late.
+The model is a network, (s, a) to (s' - s, c), that learns from the same batches as CPQ. The episodes go on by one step with
+each update of the policy, so that they cost one small pass. Half of them follow the actor and half its average, which is the
+policy handed out; the one that costs more counts.
 """
 
 from collections.abc import Sequence
@@ -21,7 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.interface import Batch, Spec
 from ringfence.algorithms.optimise import Adam
@@ -29,15 +25,14 @@ from ringfence.networks import MLP, TanhGaussianActor, pairs, polyak
 
 Scalar = Float[Array, ""]
 
-MODELS, POLICIES = 2, 2  # the policies are the actor and its average
-EPISODES = 64  # under way at a time for each model and policy
+EPISODES = 128  # under way at a time
 LONGEST = 1000  # steps of an imagined episode, at most; otherwise as many as the log's longest has
 FITTED = Adam(2e-3)
 AVERAGED = 0.002  # share of the newest network in the one that imagines
 OUTSIDE = 0.1  # of a column's range in the log: further out an episode begins anew
-NOISE = 0.5  # of an imagined step, in units of what the model leaves unexplained
-PREDICTED = 0.03  # error of both models, at most, for feedback
+PREDICTED = 0.06  # error of the model, at most, for feedback
 AIM = 0.97  # of the limit
+SLACK = (0.8, 1.2)
 SETTLED = 2500  # steps of the policy before its cost says anything
 HALVED = 5000  # steps after which feedback is half as fast
 
@@ -50,7 +45,6 @@ class Plant(eqx.Module):
     optimiser: optax.OptState
     fitted: Int[Array, ""]  # steps
     error: Scalar  # running mean of the loss: the share that the model leaves unexplained
-    residual: Float[Array, " obs_and_cost"]  # the same for each column, of the network that imagines
     size: Float[Array, " obs_and_cost"]  # root mean square
     low: Float[Array, " obs"]  # of the log's states seen so far
     high: Float[Array, " obs"]
@@ -65,7 +59,6 @@ class Plant(eqx.Module):
             optimiser=FITTED.init(network),
             fitted=jnp.zeros((), jnp.int32),
             error=jnp.ones(()),
-            residual=jnp.ones(columns + 1),
             size=jnp.ones(columns + 1),
             low=jnp.zeros(columns),
             high=jnp.zeros(columns),
@@ -74,14 +67,9 @@ class Plant(eqx.Module):
     def __call__(
         self, observations: Float[Array, "batch obs"], actions: Float[Array, "batch act"]
     ) -> tuple[Float[Array, "batch obs"], Float[Array, " batch"]]:
-        """(s', c), each as its mean"""
+        """(s', c)"""
         predicted = self.averaged(pairs(observations, actions)) * self.size
         return observations + predicted[:, :-1], jnp.maximum(predicted[:, -1], 0.0)
-
-    @property
-    def noise(self) -> Float[Array, " obs"]:
-        """The standard deviation of an imagined step's noise."""
-        return NOISE * (jnp.sqrt(self.residual) * self.size)[:-1]
 
     def fit(self, batch: Batch) -> tuple["Plant", Scalar]:
         """One step of Adam on the squared error, and the error: 1 for a model that always says 0."""
@@ -91,14 +79,12 @@ class Plant(eqx.Module):
         size = jnp.sqrt((1.0 - rate) * self.size**2 + rate * jnp.mean(followed**2, 0)) + 1e-6
         loss, gradient = jax.value_and_grad(plant_loss)(self.network, batch, followed / size)
         network, optimiser = FITTED.step(gradient, self.optimiser, self.network)
-        left = (self.averaged(pairs(batch.observations, batch.actions)) - followed / size) ** 2
         return Plant(
             network=network,
             averaged=polyak(self.averaged, network, AVERAGED),
             optimiser=optimiser,
             fitted=self.fitted + 1,
             error=self.error + rate * (loss - self.error),
-            residual=self.residual + rate * (jnp.mean(left, 0) - self.residual),
             size=size,
             low=jnp.minimum(self.low, batch.observations.min(0)),
             high=jnp.maximum(self.high, batch.observations.max(0)),
@@ -110,63 +96,60 @@ def plant_loss(network: MLP, batch: Batch, followed: Float[Array, "batch obs_and
 
 
 class Imagined(eqx.Module):
-    """Episodes under way: in each model some that follow the actor and some that follow its average. `pace` and
-    `from_start` are running averages over the episodes of each model and policy."""
+    """Episodes under way in the model: the first half of the rows follows the actor, the second its average. Both have
+    their own `pace` and `from_start`, running averages over the episodes."""
 
-    observations: Float[Array, "models policies episodes obs"]
-    times: Int[Array, "models policies episodes"]  # steps since the episode began
-    discounted: Float[Array, "models policies episodes"]  # cost since then
+    observations: Float[Array, "episodes obs"]
+    times: Int[Array, " episodes"]  # steps since the episode began
+    discounted: Float[Array, " episodes"]  # cost since then
     horizon: Int[Array, ""]
     steps: Int[Array, ""]
-    pace: Float[Array, "models policies"]  # cost per step in the second half of the horizon
-    from_start: Float[
-        Array, "models policies"
-    ]  # discounted cost of an endless episode, from where logged episodes start
+    pace: Float[Array, " 2"]  # cost per step in the second half of the horizon
+    from_start: Float[Array, " 2"]  # discounted cost of an endless episode, from where logged episodes start
 
     @classmethod
     def create(cls, spec: Spec, limit: Scalar, discount: float, key: PRNGKeyArray) -> "Imagined":
         """All in the middle of the state space, at times of their own, so that they do not begin anew in the same step."""
         horizon = min(spec.horizon or LONGEST, LONGEST)
-        groups, shape = (MODELS, POLICIES), (MODELS, POLICIES, EPISODES)
         return cls(
-            observations=jnp.zeros((*shape, spec.observation_dim)),
-            times=jax.random.randint(key, shape, 0, horizon),
-            discounted=jnp.zeros(shape),
+            observations=jnp.zeros((EPISODES, spec.observation_dim)),
+            times=jax.random.randint(key, (EPISODES,), 0, horizon),
+            discounted=jnp.zeros(EPISODES),
             horizon=jnp.asarray(horizon, jnp.int32),
             steps=jnp.zeros((), jnp.int32),
-            pace=jnp.full(groups, (1.0 - discount) * limit, jnp.float32),
-            from_start=jnp.full(groups, limit, jnp.float32),
+            pace=jnp.full(2, (1.0 - discount) * limit, jnp.float32),
+            from_start=jnp.full(2, limit, jnp.float32),
         )
 
     def advance(
         self,
-        plants: Sequence[Plant],
-        actors: Sequence[TanhGaussianActor],
+        plant: Plant,
+        actor: TanhGaussianActor,
+        average: TanhGaussianActor,
         starts: Float[Array, "starts obs"],
         discount: float,
-        key: PRNGKeyArray,
     ) -> "Imagined":
         """One step of every episode. One that reaches the horizon, or states far from the log's, begins anew in a state that
         a logged episode starts in."""
-        actions = jnp.stack([actor.mode(self.observations[:, i]) for i, actor in enumerate(actors)], 1)
-        following, costs = _step_in_each(plants, self.observations, actions, key)
+        by_actor, by_average = jnp.split(self.observations, 2)
+        actions = jnp.concatenate([actor.mode(by_actor), average.mode(by_average)])
+        following, costs = plant(self.observations, actions)
         discounted = self.discounted + discount**self.times * costs
 
         late = self.times >= self.horizon // 2
         pace = _towards(self.pace, costs, late, 0.005)
         complete = self.times + 1 >= self.horizon
-        beyond = discount**self.horizon * pace[..., None] / (1.0 - discount)
+        beyond = discount**self.horizon * jnp.repeat(pace, EPISODES // 2) / (1.0 - discount)
         whole = complete & (self.steps >= self.horizon)  # the first ones did not begin at a start
         from_start = _towards(self.from_start, discounted + beyond, whole, 0.05)
 
-        low, high = plants[0].low, plants[0].high  # all have seen the same rows
-        margin = OUTSIDE * (high - low)
-        lost = jnp.any((following < low - margin) | (following > high + margin), -1)
+        margin = OUTSIDE * (plant.high - plant.low)
+        lost = jnp.any((following < plant.low - margin) | (following > plant.high + margin), -1)
         anew = complete | lost
-        fresh = starts[jnp.arange(anew.size) % starts.shape[0]].reshape(following.shape)
+        fresh = starts[jnp.arange(EPISODES) % starts.shape[0]]
         return replace(
             self,
-            observations=jnp.where(anew[..., None], fresh, jnp.clip(following, low, high)),
+            observations=jnp.where(anew[:, None], fresh, jnp.clip(following, plant.low, plant.high)),
             times=jnp.where(anew, 0, self.times + 1),
             discounted=jnp.where(anew, 0.0, discounted),
             steps=self.steps + 1,
@@ -175,47 +158,28 @@ class Imagined(eqx.Module):
         )
 
     def cost(self, discount: float) -> Scalar:
-        """The discounted cost to compare with the limit: that of the average or, if the actor costs more, half-way between
-        them, because the average follows the actor late. Each is the greater of the cost from the start and that of going
-        on at the pace; the model counts in which the cost is greater."""
-        actor, average = jnp.maximum(self.from_start, self.pace / (1.0 - discount)).T
-        return jnp.max(average + 0.5 * jnp.maximum(actor - average, 0.0))
-
-
-def _step_in_each(
-    plants: Sequence[Plant],
-    observations: Float[Array, "models policies episodes obs"],
-    actions: Float[Array, "models policies episodes act"],
-    key: PRNGKeyArray,
-) -> tuple[Float[Array, "models policies episodes obs"], Float[Array, "models policies episodes"]]:
-    """(s', c) of every episode in its model, s' with the model's noise."""
-    flat = (x.reshape(MODELS, POLICIES * EPISODES, x.shape[-1]) for x in (observations, actions))
-    following, costs = zip(*(plant(s, a) for plant, s, a in zip(plants, *flat, strict=True)), strict=True)
-    noise = jnp.stack([plant.noise for plant in plants])[:, None, None]
-    shape = observations.shape
-    noisy = jnp.stack(following).reshape(shape) + noise * jax.random.normal(key, shape)
-    return noisy, jnp.stack(costs).reshape(shape[:-1])
+        """The discounted cost to compare with the limit: the greater of that from the start and that of going on at the
+        pace, for the costlier of actor and average."""
+        return jnp.max(jnp.maximum(self.from_start, self.pace / (1.0 - discount)))
 
 
 def _towards(
-    mean: Float[Array, "models policies"],
-    values: Float[Array, "models policies episodes"],
-    counted: Bool[Array, "models policies episodes"],
-    rate: float,
-) -> Float[Array, "models policies"]:
-    """A running mean for each model and policy, over the episodes that are counted; it stays where none is."""
-    now = jnp.sum(jnp.where(counted, values, 0.0), -1) / jnp.maximum(counted.sum(-1), 1)
-    return jnp.where(counted.any(-1), mean + rate * (now - mean), mean)
+    mean: Float[Array, " 2"], values: Float[Array, " episodes"], counted: Array, rate: float
+) -> Float[Array, " 2"]:
+    """A running mean for each half of the episodes, over those that are counted; it stays where none is."""
+    halves, members = (x.reshape(2, EPISODES // 2) for x in (values, counted))
+    now = jnp.sum(jnp.where(members, halves, 0.0), 1) / jnp.maximum(members.sum(1), 1)
+    return jnp.where(members.any(1), mean + rate * (now - mean), mean)
 
 
 def feedback_rate(step: Int[Array, ""], error: Scalar, feedback: float) -> Scalar:
-    """0 until the policy has settled, and where a model leaves more than PREDICTED of what happens unexplained: a model that
-    is wrong in single steps is wrong about episodes. Otherwise it falls with the steps: actor and average answer late, and
-    feedback of a constant rate swings around the limit."""
+    """0 until the policy has settled, and where the model leaves more than PREDICTED of what happens unexplained: it
+    imagines the mean of what may follow, and a plant that jumps at random is never there. Otherwise it falls with the
+    steps: actor and average answer late, and feedback of a constant rate swings around the limit."""
     used = (step > SETTLED) & (error <= PREDICTED)
     return jnp.where(used, feedback / (1.0 + step / HALVED), 0.0)
 
 
-def next_slack(slack: Scalar, cost: Scalar, limit: Scalar, rate: Scalar, within: tuple[float, float]) -> Scalar:
+def next_slack(slack: Scalar, cost: Scalar, limit: Scalar, rate: Scalar) -> Scalar:
     """Slack rises while the imagined cost is below AIM x l, and falls above."""
-    return jnp.clip(slack + rate * (AIM - cost / jnp.maximum(limit, 1e-3)), *within)
+    return jnp.clip(slack + rate * (AIM - cost / jnp.maximum(limit, 1e-3)), *SLACK)
