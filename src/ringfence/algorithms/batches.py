@@ -1,16 +1,18 @@
 """What methods draw from a log: transitions, starts of episodes, windows of episodes, bootstrap samples of episodes.
 
 A sampler is a frozen dataclass with two pure functions. `prepare(data, key)` runs once for each member of a population and
-gives what only this member draws from; `draw(data, key, prepared)` gives the batch of one step. `data` is the whole log on
-the device. A log that does not fit there cannot be used: nothing reads batches from a file while it trains.
+gives what only this member draws from; `draw(data, key, prepared)` gives the batch of one step. `data` is the log: on the
+device or, if it is too large for it, in main memory (`StreamedRows`). A sampler does not know which.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 Rows = Int[Array, "*batch"]
@@ -49,17 +51,42 @@ class Sample(NamedTuple):
         return self.batch.starts
 
 
-class DeviceData(NamedTuple):
-    """The log on the device: rows of [s, s', a, r, c, continues] as logged, where episodes start, and what scales them. A
-    batch is one gather; scaling happens on the batch, so that the log is held once."""
+class Held:
+    """An array in main memory. It is compared by identity: programs are compiled for one log."""
 
-    rows: Float[Array, "rows width"]
+    def __init__(self, array: np.ndarray):
+        self.array = array
+
+
+class StreamedRows(eqx.Module):
+    """Rows in main memory, of which a batch is copied to the device when it is drawn. It is indexed as an array is, by rows
+    or by rows and a slice of columns."""
+
+    held: Held = eqx.field(static=True)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.held.array.shape
+
+    def __getitem__(self, index: Any) -> Float[Array, "*batch columns"]:
+        rows, columns = index if isinstance(index, tuple) else (index, slice(None))
+        array = self.held.array[:, columns]
+        drawn = jax.ShapeDtypeStruct((*jnp.shape(rows), array.shape[1]), jnp.float32)  # type: ignore[no-untyped-call]
+        gathered: Array = jax.pure_callback(lambda at: array[np.asarray(at)], drawn, rows, vmap_method="expand_dims")
+        return gathered
+
+
+class DeviceData(NamedTuple):
+    """The log: rows of [s, s', a, r, c, continues] as logged, where episodes start, and what scales them. A batch is one
+    gather; scaling happens on the batch, so that the log is held once."""
+
+    rows: Float[Array, "rows width"] | StreamedRows
     episode_starts: Int[Array, " episodes"]
     observation_mean: Float[Array, " obs"]
     observation_scale: Float[Array, " obs"]
     action_centre: Float[Array, " act"]
     action_scale: Float[Array, " act"]
-    extras: Mapping[str, Float[Array, "rows columns"]] = {}
+    extras: Mapping[str, Float[Array, "rows columns"] | StreamedRows] = {}
 
     def batch(self, rows: Rows, starts: Int[Array, " starts"] | None = None) -> Batch:
         """The transitions at these rows and the states of the rows in `starts` (of all that start an episode, if none

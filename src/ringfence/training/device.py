@@ -6,17 +6,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ringfence.algorithms.batches import DeviceData, Sample
+from ringfence.algorithms.batches import DeviceData, Held, Sample, StreamedRows
 from ringfence.algorithms.interface import Spec
 from ringfence.data.dataset import Dataset
 
 SAMPLE_ROWS = 2048
 # A row's cost-to-go within its episode stands for the whole future only if the episode goes on for long after it.
 LEFT_OUT = 0.05
+MOST_OF_MEMORY = 0.5  # of the device, for the log: the rest is for networks and batches
 
 
 def to_device(dataset: Dataset, extras: Mapping[str, np.ndarray] | None = None) -> DeviceData:
-    """Pack the log, and the method's own columns, and hand them to JAX. On the CPU the packed rows are not copied again."""
+    """Pack the log, and the method's own columns, and hand them to JAX. On the CPU the packed rows are not copied again. A
+    log that is too large for the device stays in main memory; training comes to the same numbers."""
     obs, act = dataset.observations.shape[1], dataset.actions.shape[1]
     rows = aligned_empty((len(dataset), 2 * obs + act + 3))
     rows[:, :obs] = dataset.observations
@@ -26,15 +28,28 @@ def to_device(dataset: Dataset, extras: Mapping[str, np.ndarray] | None = None) 
     rows[:, -2] = dataset.costs
     rows[:, -1] = ~dataset.terminations
     normaliser = dataset.normaliser
+    columns = {name: np.asarray(column, np.float32) for name, column in (extras or {}).items()}
+    room = device_memory()
+    is_large = room is not None and sum(x.nbytes for x in (rows, *columns.values())) > MOST_OF_MEMORY * room
+
+    def placed(array: np.ndarray) -> jax.Array | StreamedRows:
+        return StreamedRows(Held(array)) if is_large else jax.device_put(array)
+
     return DeviceData(
-        rows=jax.device_put(rows),
+        rows=placed(rows),
         episode_starts=jnp.asarray(dataset.episode_starts, jnp.int32),
         observation_mean=jnp.asarray(normaliser.mean),
         observation_scale=jnp.asarray(1.0 / normaliser.std),
         action_centre=jnp.asarray((dataset.action_high + dataset.action_low) / 2),
         action_scale=jnp.asarray(2.0 / (dataset.action_high - dataset.action_low)),
-        extras={name: jnp.asarray(column, jnp.float32) for name, column in (extras or {}).items()},
+        extras={name: placed(column) for name, column in columns.items()},
     )
+
+
+def device_memory() -> int | None:
+    """Bytes of the device that JAX may use; None where it is main memory itself, or JAX does not say."""
+    known = jax.devices()[0].memory_stats() or {}
+    return known.get("bytes_limit")
 
 
 def aligned_empty(shape: tuple[int, int]) -> np.ndarray:
