@@ -10,7 +10,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "ringfence"
 ORDER = (
     *("__version__", "errors", "values", "files", "progress", "limits", "kernels", "randomness"),
     *("deploy", "data", "tasks", "tabular", "networks", "algorithms", "training", "evaluation", "behaviour"),
-    *("api", "reports", "experiments", "cli", "__main__"),
+    *("launch", "api", "reports", "experiments", "cli", "__main__"),
 )
 LATER = {("evaluation/result.py", "reports")}  # `Evaluation.print`, when it is called
 # What these may import of ringfence besides themselves.

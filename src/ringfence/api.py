@@ -1,20 +1,16 @@
 """The few functions that most users need: load a log, train on it, go on with a run."""
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ringfence.data import Dataset, load_file
 from ringfence.errors import CheckpointError, InvalidSetting, UnreadableFile
 from ringfence.training import defaults
 
 if TYPE_CHECKING:
-    from ringfence.evaluation import Evaluator
-    from ringfence.training import Configuration, Plan, Run, RunDirectory
+    from ringfence.training import Run
 
 
 def load(source: str | os.PathLike[str], **options: Any) -> Dataset:
@@ -80,21 +76,22 @@ def train(
     >>> run.policy(np.zeros(2)).shape
     (1,)
     """
+    from ringfence import launch
     from ringfence.evaluation.ope.runs import set_aside
     from ringfence.training import Member, Plan, RunDirectory
 
-    chosen: list[Any] = [watched_limit(method)] if limits is None else list(limits)
+    chosen: list[Any] = [launch.watched_limit(method)] if limits is None else list(limits)
     if any(limit is None for limit in chosen):
         example = f"{type(method).__name__}(limit=30.0)"
         raise InvalidSetting(f"no limit given; write for example {example}, or pass limits=[20.0, 30.0]")
-    check_in_range(method, chosen)
+    launch.check_in_range(method, chosen)
     if not 0 <= holdout < 1:
         raise InvalidSetting(f"holdout is a share of the episodes, at least 0 and below 1, not {holdout}")
-    check_request(out, task, cost, episodes)
+    launch.check_request(out, task, cost, episodes)
     log = dataset if isinstance(dataset, Dataset) else load(dataset)
     plan = Plan(
         method,
-        tuple(Member(_plain(seed), float(limit)) for limit in chosen for seed in seeds),
+        tuple(Member(launch.whole_seed(seed), float(limit)) for limit in chosen for seed in seeds),
         steps,
         log_every=log_every,
         evaluate_every=evaluate_every,
@@ -106,36 +103,20 @@ def train(
         origin = {"source": os.fspath(dataset)}
     extras: dict[str, Any] = {"task": task, "cost": cost, "episodes": episodes, "tensorboard": tensorboard}
     extras |= {"holdout": holdout, "learned_from": parts[0].fingerprint} if holdout else {}
-    steps_simulated = simulated_steps(task, horizon, log)
+    steps_simulated = launch.simulated_steps(task, horizon, log)
     extras |= {"horizon": steps_simulated} if steps_simulated is not None else {}
     configuration = plan.configuration(log, origin, extras)
-    evaluator = _evaluator(configuration, log)
+    evaluator = launch.evaluator_of(configuration, log)
     if out is None:
-        return _run(parts, plan, configuration, None, evaluator, resume=False, progress=progress)
+        return launch.carry_out(parts, plan, configuration, None, evaluator, resume=False, progress=progress)
     directory = RunDirectory(os.fspath(out))
     with directory.locked():
         directory.create(configuration)
         try:
-            return _run(parts, plan, configuration, directory, evaluator, resume=False, progress=progress)
+            return launch.carry_out(parts, plan, configuration, directory, evaluator, resume=False, progress=progress)
         except InvalidSetting:
             directory.free_if_not_begun()
             raise
-
-
-def watched_limit(method: Any) -> float | None:
-    """The limit at which training watches the policy: the method's own, or the middle of its range of limits."""
-    limits = getattr(method, "limits", None)
-    own: float | None = method.limit if limits is None else (limits[0] + limits[1]) / 2
-    return own
-
-
-def check_in_range(method: Any, chosen: Sequence[Any]) -> None:
-    limits = getattr(method, "limits", None)
-    for limit in chosen:
-        if limits is not None and not limits[0] <= limit <= limits[1]:
-            raise InvalidSetting(
-                f"limit {limit} lies outside the method's range of limits, {limits[0]:g} to {limits[1]:g}"
-            )
 
 
 def resume(
@@ -156,6 +137,7 @@ def resume(
     `other_computation` allows it. A task of the user's own ("module:name") must be named again: no file decides what code
     is imported.
     """
+    from ringfence import launch
     from ringfence.evaluation.ope.runs import set_aside_by
     from ringfence.training import RunDirectory
     from ringfence.training.resuming import check_computation, check_log, check_own_code, longer, plan_of
@@ -171,32 +153,11 @@ def resume(
         log = dataset if isinstance(dataset, Dataset) else load(dataset) if dataset is not None else log_of_run(path)
         check_log(log, configuration, directory.path)
         parts = set_aside_by(configuration, log)
-        evaluator = _evaluator(configuration, log)
+        evaluator = launch.evaluator_of(configuration, log)
         configuration = check_computation(configuration, directory.path, other_computation)
         if configuration != directory.configuration():
             directory.write(configuration)
-        return _run(parts, plan, configuration, directory, evaluator, resume=True, progress=progress)
-
-
-def check_request(
-    out: str | os.PathLike[str] | None,
-    task: str | None = None,
-    cost: str | None = None,
-    episodes: int = defaults.EPISODES,
-) -> None:
-    """Raise now what would otherwise come up after the log has been read."""
-    from ringfence.tasks import cost_function, find
-    from ringfence.training.rundir import RunDirectory
-
-    if episodes < 1:
-        raise InvalidSetting(f"episodes must be at least 1, not {episodes}")
-    if cost is not None:
-        cost_function(cost)
-
-    if out is not None:
-        RunDirectory(os.fspath(out)).require_free()
-    if task is not None:
-        find(task)
+        return launch.carry_out(parts, plan, configuration, directory, evaluator, resume=True, progress=progress)
 
 
 def log_of_run(path: str | os.PathLike[str]) -> Dataset:
@@ -212,81 +173,3 @@ def log_of_run(path: str | os.PathLike[str]) -> Dataset:
         if Path(origin["source"]).exists():
             raise
         raise UnreadableFile(f"{error}; if the log has moved, name it: ringfence train LOG --resume {path}") from None
-
-
-def _evaluator(configuration: "Configuration", log: Dataset) -> "Evaluator | None":
-    """What evaluates the run's policies, if it has a task; an error if the task cannot be made or is another's."""
-    if configuration.task is None:
-        return None
-    from ringfence.evaluation import Evaluator
-
-    episodes = configuration.extras.get("episodes", defaults.EPISODES)
-    evaluator = Evaluator(
-        configuration.task,
-        parallel=min(episodes, 10),
-        cost=configuration.extras.get("cost"),
-        horizon=configuration.extras.get("horizon"),
-    )
-    evaluator.require_match(log)
-    return evaluator
-
-
-def simulated_steps(task: str | None, horizon: int | None, log: Dataset) -> int | None:
-    """After how many steps simulated episodes are cut off; None: where the task ends them. A task that has no horizon of
-    its own is cut off where the log's longest episode was, so that both are sums over as many steps."""
-    if task is None or horizon is not None:
-        return horizon
-    from ringfence.tasks import find
-
-    longest = log.episode_ends - log.episode_starts == log.horizon
-    cut_off = bool(log.truncations[log.episode_ends[longest] - 1].any())
-    return log.horizon if cut_off and find(task).horizon is None else None
-
-
-def _plain(seed: Any) -> Any:
-    """NumPy's whole numbers as Python's; what is none is refused where all members are checked."""
-    return int(seed) if isinstance(seed, np.integer) else seed
-
-
-def _run(
-    parts: tuple[Dataset, Dataset | None],
-    plan: "Plan",
-    configuration: "Configuration",
-    directory: "RunDirectory | None",
-    evaluator: "Evaluator | None",
-    *,
-    resume: bool,
-    progress: bool,
-) -> "Run":
-    from ringfence.evaluation.ope.runs import judge_at_the_end
-    from ringfence.training import Member, run
-    from ringfence.training.compilation import use_compilation_cache
-    from ringfence.training.tensorboard import observer
-
-    use_compilation_cache()
-    learned, judging = parts
-    extras = configuration.extras
-    evaluate = None
-    if evaluator is not None:
-
-        def evaluate(policy: Any, member: Member) -> dict[str, float]:
-            """At the member's limit, by the policy's own discount."""
-            episodes = extras.get("episodes", defaults.EPISODES)
-            found = evaluator(policy, episodes, seed=defaults.EVALUATION_SEED, limit=member.limit, record=True)
-            return {**found.scores(), **found.scores_of_first(configuration.horizon)}
-
-    with observer(directory.path if directory and extras.get("tensorboard") else None) as observe:
-        result = run(
-            learned,
-            plan,
-            evaluate=evaluate,
-            directory=directory,
-            configuration=configuration,
-            resume=resume,
-            metadata={"task": configuration.task},
-            progress=progress,
-            observe=observe,
-        )
-    if sentence := judge_at_the_end(result, learned, judging):
-        warnings.warn(sentence, stacklevel=2)
-    return result

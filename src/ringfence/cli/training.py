@@ -167,7 +167,7 @@ def go_on(options: argparse.Namespace) -> tuple[Any, Any]:
 
 
 def begin(options: argparse.Namespace) -> tuple[Any, Any]:
-    from ringfence import api
+    from ringfence import api, launch
     from ringfence.algorithms.named import method_of
     from ringfence.data import summarise
     from ringfence.limits import check_range
@@ -179,7 +179,7 @@ def begin(options: argparse.Namespace) -> tuple[Any, Any]:
     if options.other_computation:
         raise InvalidSetting("--other-computation goes with --resume")
     method = method_of(options.method, settings_of(options), options.preset)
-    api.check_request(options.out, options.task, options.cost, options.episodes)
+    launch.check_request(options.out, options.task, options.cost, options.episodes)
     if options.limit_range is not None:
         require_ranges(method)
         check_range(options.limit_range)
@@ -188,7 +188,7 @@ def begin(options: argparse.Namespace) -> tuple[Any, Any]:
     if options.limit_range is not None:
         least, greatest = limits_of(options, log, method.discount)
         method = replace(method, limits=(least.discounted, greatest.discounted))
-        limit = replace(least, discounted=api.watched_limit(method))
+        limit = replace(least, discounted=launch.watched_limit(method))
         print(f"limits: from {least}\n        to {greatest} (experimental)\nwatched at the middle:", file=sys.stderr)
     print(f"limit: {limit}", file=sys.stderr)
     for note in log.notes:
