@@ -180,10 +180,22 @@ def test_a_checkpoint_with_a_number_that_is_not_finite_is_never_written(tmp_path
 
 def test_a_run_that_diverges_between_two_lines_of_metrics_writes_no_bad_checkpoint(tmp_path):
     explosive = BC(hidden=(8,), batch_size=16, learning_rate=1e30)
-    with pytest.raises(NonFiniteLoss, match="became NaN or infinite by policy step 5"):
+    with pytest.raises(NonFiniteLoss, match="became NaN or infinite by policy step 5") as stopped:
         train(tmp_path / "run", method=explosive, log_every=40, checkpoint_every=5)
     assert steps_saved(tmp_path / "run" / "checkpoints") == []
+    assert "checkpoint" not in str(stopped.value)  # there is none to be kept
     assert not list((tmp_path / "run").glob("policy*"))
+
+
+def test_a_run_that_diverges_in_a_later_stage_keeps_the_good_checkpoints_and_says_so(tmp_path):
+    explosive = replace(STAGED, actor_learning_rate=1e38)
+    with pytest.raises(NonFiniteLoss, match=r"the last good checkpoint is kept in .*start a new run"):
+        train(tmp_path / "run", method=explosive, log_every=40, checkpoint_every=5)
+    kept = steps_saved(tmp_path / "run" / "checkpoints")
+    assert kept[-1] == explosive.cvae_steps  # the detector's end
+    with pytest.raises(NonFiniteLoss):
+        resume(tmp_path / "run")
+    assert steps_saved(tmp_path / "run" / "checkpoints") == kept
 
 
 # One process at a time
