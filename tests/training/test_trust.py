@@ -149,7 +149,9 @@ def test_a_configuration_that_lacks_a_part_says_which(copy, key):
 
 def test_another_computation_is_refused_unless_it_is_allowed(copy, monkeypatch):
     monkeypatch.setattr(computation.kernels, "computation", lambda: "abacus")
-    with pytest.raises(CheckpointError, match=r"products is 'abacus', not '[\w/]+'.*--other-computation"):
+    with pytest.raises(
+        CheckpointError, match=r"this machine computes .*products is 'abacus', not '[\w/]+'.*--other-computation"
+    ):
         resume(copy)
     assert resume(copy, other_computation=True).finished
     assert [entry["products"] == "abacus" for entry in Run.load(copy).configuration.computed_by] == [False, True]
