@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.cli import doctor, main
-from ringfence.errors import InvalidSetting
+from ringfence.errors import DEPENDENCIES, InvalidSetting
 from ringfence.kernels import calls, computation, explanation, library
 
 ROOT = Path(__file__).parents[1]
@@ -147,3 +147,44 @@ def test_doctor_and_the_readme_name_every_extra() -> None:
     assert extras == doctor.EXTRAS
     said = (ROOT / "README.md").read_text().split("with the extras")[1].split(".")[0]
     assert set(re.findall(r"`(\w+)`", said)) == set(extras)
+
+
+BARE = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {missing}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+import ringfence
+assert "Policy" in dir(ringfence)
+for name in ("train", "load", "evaluate", "CPQ"):
+    try:
+        getattr(ringfence, name)
+    except ringfence.RingfenceError as error:
+        assert "which is not installed: pip install ringfence" in str(error), error
+    else:
+        raise AssertionError(name)
+from ringfence.cli import main
+for words in (["doctor"], ["methods"], ["inspect", "x.csv"], ["report", "x"], ["judge", "x"]):
+    print(words, main(words))
+"""
+
+
+def test_with_numpy_and_safetensors_alone_whatever_needs_more_says_so() -> None:
+    missing = set(DEPENDENCIES) - {"numpy", "safetensors"}
+    ran = subprocess.run(
+        [sys.executable, "-c", BARE.format(missing=missing)], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert all(line.endswith(" 2") for line in ran.stdout.splitlines()), ran.stdout
+    said = ran.stderr.splitlines()
+    assert len(said) == 5
+    assert all("which is not installed: pip install ringfence" in line for line in said), said
+
+
+def test_the_dependencies_named_in_errors_are_those_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert tuple(line.partition(">")[0] for line in project["dependencies"]) == DEPENDENCIES

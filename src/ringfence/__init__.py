@@ -15,6 +15,9 @@ Names are imported when they are first used, so that `import ringfence` is quick
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ringfence.errors import MissingExtra as _MissingExtra
+from ringfence.errors import not_installed as _not_installed
+
 __version__ = "0.1.0"
 
 _HOME = {
@@ -61,7 +64,7 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+        return getattr(_imported(_HOME[name]), name)
     if name[:1].isupper():  # a method, of which `METHODS` is the list
         methods = _methods()
         if name in methods:
@@ -70,8 +73,20 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *_methods()]
+    try:
+        return [*__all__, *_methods()]
+    except _MissingExtra:  # where only policies are run
+        return list(__all__)
 
 
 def _methods() -> dict[str, Any]:
-    return {kind.__name__: kind for kind in import_module("ringfence.algorithms").METHODS.values()}
+    return {kind.__name__: kind for kind in _imported("ringfence.algorithms").METHODS.values()}
+
+
+def _imported(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if missing := _not_installed(error):
+            raise missing from error
+        raise

@@ -67,6 +67,23 @@ class MissingExtra(RingfenceError):
     """The request needs an optional package that is not installed."""
 
 
+# What `pip install ringfence` brings; NumPy and safetensors alone are enough to run and to guard a policy.
+DEPENDENCIES = (
+    "bokeh", "equinox", "h5py", "jax", "jaxtyping", "matplotlib", "numpy", "optax", "pyarrow", "rich", "safetensors", "scipy"
+)  # fmt: skip
+
+
+def not_installed(error: ModuleNotFoundError) -> MissingExtra | None:
+    """The error in our words, if what is missing is a dependency of ours."""
+    package = (error.name or "").partition(".")[0]
+    if package not in DEPENDENCIES:
+        return None
+    return MissingExtra(
+        f"this needs {package}, which is not installed: pip install ringfence, with its dependencies (NumPy and safetensors "
+        "alone are enough to load, run, guard and export a policy to C)"
+    )
+
+
 class WouldOverwrite(RingfenceError):
     """The output exists already, and nothing is overwritten without asking."""
 

@@ -64,8 +64,43 @@ TANK = """
         def step(self, action):
             return np.array([1.0]), 1.0, True, {"cost": 0.0}
 
+    class WithoutOptions(Tank):
+        def reset(self, seed=None):
+            return Tank.reset(self, seed=seed)
+
+    class Giving(Tank):
+        entries = {}  # what its steps give instead of a tank's own, by position
+
+        def step(self, action):
+            return tuple(self.entries.get(i, entry) for i, entry in enumerate(Tank.step(self, action)))
+
+    class Drowned(Giving):
+        entries = {0: np.array([np.nan])}
+
+    class Wordy(Giving):
+        entries = {0: "warm"}
+
+    class Wide(Giving):
+        entries = {0: np.zeros(3)}
+
+    class Undecided(Giving):
+        entries = {2: np.array([False, False])}
+
+    class WithoutInfo(Giving):
+        entries = {4: None}
+
+    class Labelled(Tank):
+        def reset(self, *, seed=None, options=None):
+            return {"level": 1.0}, {}
+
+    class HalfBounded(Tank):
+        action_space = type("Space", (), {"low": np.array([-1.0]), "shape": (1,)})()
+
     def small_tank():
         return Tank()
+
+    def broken_cost(observation, action, next_observation, info):
+        return info["price"]
 
     def level_cost(observation, action, next_observation, info):
         return 10 * next_observation[0]
@@ -83,7 +118,11 @@ REGISTERED = """
         def step(self, action):
             return self.observation_space.low, 0.0, False, False, {"cost": 2.0}
 
+    def dry():
+        raise ValueError("no water")
+
     gymnasium.register("Pump-v0", entry_point=Pump, max_episode_steps=7)
+    gymnasium.register("Dry-v0", entry_point=dry)
 """
 
 
@@ -139,12 +178,33 @@ def test_an_environment_that_never_ends_is_cut_off_or_refused(monkeypatch):
         ("own_tank:Leaving", r"a step of own_tank:Leaving failed \(SystemExit: 0\)"),  # or we would end with status 0
         ("own_tank:LeavingAtOnce", r"own_tank:LeavingAtOnce could not be made \(SystemExit: 0\)"),
         ("own_tank:Negative", "gave the cost -1.0"),
+        ("own_tank:Drowned", "own_tank:Drowned gave an observation that is not finite"),
+        ("own_tank:Wordy", "own_tank:Wordy gave an observation that is no array of numbers"),
+        ("own_tank:Labelled", "own_tank:Labelled gave an observation that is no array of numbers"),
+        ("own_tank:Wide", r"own_tank:Wide gave an observation of shape \(3,\), its space has \(1,\)"),
+        ("own_tank:Undecided", "a step of own_tank:Undecided failed"),
+        ("own_tank:WithoutInfo", "own_tank:WithoutInfo gave None as info"),
+        ("own_pump:Dry-v0", r"own_pump:Dry-v0 could not be made \(ValueError: no water\)"),
         ("own_tank:OldInterface", "must return .observation, reward, terminated, truncated, info"),
     ],
 )
 def test_what_is_wrong_with_the_simulator_is_said(name, said):
     with pytest.raises(SimulatorError, match=said):
         evaluate(fill, name, episodes=1)
+
+
+def test_a_cost_function_that_fails_is_not_taken_for_the_simulator():
+    with pytest.raises(SimulatorError, match=r"the cost function failed \(KeyError: 'price'\)"):
+        evaluate(fill, "own_tank:Tank", episodes=1, cost="own_tank:broken_cost")
+
+
+def test_an_action_space_needs_both_bounds():
+    with pytest.raises(InvalidSetting, match=r"own_tank:HalfBounded has the action space .* needs a Box"):
+        evaluate(fill, "own_tank:HalfBounded", episodes=1)
+
+
+def test_a_reset_need_not_take_options():
+    assert evaluate(fill, "own_tank:WithoutOptions", episodes=1).lengths.tolist() == [5]
 
 
 @pytest.mark.parametrize(

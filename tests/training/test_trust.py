@@ -149,7 +149,9 @@ def test_a_configuration_that_lacks_a_part_says_which(copy, key):
 
 def test_another_computation_is_refused_unless_it_is_allowed(copy, monkeypatch):
     monkeypatch.setattr(computation.kernels, "computation", lambda: "abacus")
-    with pytest.raises(CheckpointError, match=r"products is 'abacus', not '[\w/]+'.*--other-computation"):
+    with pytest.raises(
+        CheckpointError, match=r"this machine computes .*products is 'abacus', not '[\w/]+'.*--other-computation"
+    ):
         resume(copy)
     assert resume(copy, other_computation=True).finished
     assert [entry["products"] == "abacus" for entry in Run.load(copy).configuration.computed_by] == [False, True]
@@ -180,10 +182,22 @@ def test_a_checkpoint_with_a_number_that_is_not_finite_is_never_written(tmp_path
 
 def test_a_run_that_diverges_between_two_lines_of_metrics_writes_no_bad_checkpoint(tmp_path):
     explosive = BC(hidden=(8,), batch_size=16, learning_rate=1e30)
-    with pytest.raises(NonFiniteLoss, match="became NaN or infinite by policy step 5"):
+    with pytest.raises(NonFiniteLoss, match="became NaN or infinite by policy step 5") as stopped:
         train(tmp_path / "run", method=explosive, log_every=40, checkpoint_every=5)
     assert steps_saved(tmp_path / "run" / "checkpoints") == []
+    assert "checkpoint" not in str(stopped.value)  # there is none to be kept
     assert not list((tmp_path / "run").glob("policy*"))
+
+
+def test_a_run_that_diverges_in_a_later_stage_keeps_the_good_checkpoints_and_says_so(tmp_path):
+    explosive = replace(STAGED, actor_learning_rate=1e38)
+    with pytest.raises(NonFiniteLoss, match=r"the last good checkpoint is kept in .*start a new run"):
+        train(tmp_path / "run", method=explosive, log_every=40, checkpoint_every=5)
+    kept = steps_saved(tmp_path / "run" / "checkpoints")
+    assert kept[-1] == explosive.cvae_steps  # the detector's end
+    with pytest.raises(NonFiniteLoss):
+        resume(tmp_path / "run")
+    assert steps_saved(tmp_path / "run" / "checkpoints") == kept
 
 
 # One process at a time

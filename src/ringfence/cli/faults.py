@@ -6,7 +6,7 @@ import sys
 import tempfile
 import traceback
 
-from ringfence.errors import RingfenceError
+from ringfence.errors import RingfenceError, not_installed
 
 REQUEST, MACHINE = 2, 1
 # What the system says of a path that was asked for, rather than of itself.
@@ -43,6 +43,8 @@ def explained(error: Exception) -> tuple[str, int]:
         return f"{where}{error.strerror or error}{advice}", status
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error) or "Out of memory" in str(error):
         return f"not enough memory ({_short(error)}); use smaller networks, a smaller batch or a smaller log", MACHINE
+    if isinstance(error, ModuleNotFoundError) and (missing := not_installed(error)):
+        return str(missing), REQUEST
     kept = _keep_traceback(error)
     return (
         f"unforeseen {type(error).__name__}: {_short(error)}. Please report it at the project's issue tracker{kept}",

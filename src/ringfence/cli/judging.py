@@ -15,6 +15,7 @@ from ringfence.cli.options import (
     load_log,
     note_what_is_given,
     refuse,
+    warn_of_unfinished,
     whole,
 )
 from ringfence.cli.training import NOT_INSIDE
@@ -69,6 +70,7 @@ def judge(options: argparse.Namespace) -> int:
     compared = dict(policies)
     for path in options.against:
         compared |= load_policies(path)[0]
+    warn_of_unfinished(compared)
     warn_of_flattered(compared, log, learned)
     judging_from = Judge(judging, learned, discount=discount, horizon=log.horizon, seed=options.seed)
     found = [judging_from(policy, limit, confidence=options.confidence, name=name) for name, policy in compared.items()]
@@ -149,6 +151,8 @@ def choose(options: argparse.Namespace) -> int:
     if run is None or run.path is None:
         raise InvalidSetting(f"{options.runs[0]} belongs to no run; choose among run directories")
     log = api.log_of_run(run.path)
+    for path in options.runs:
+        warn_of_unfinished(load_policies(path)[0])
     choice = choose_among_runs(options.runs, log, options.limit, confidence=options.confidence, seed=options.seed)
     if options.json:
         print(json.dumps(choice.to_dict(), indent=2))

@@ -2,7 +2,8 @@
 
 import argparse
 import json
-from collections.abc import Callable, Collection, Sequence
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -200,6 +201,14 @@ def refuse(given: Collection[str], why: str) -> None:
     """Raise if any of these options was given: one that has no effect is not taken in silence."""
     if given:
         raise InvalidSetting(f"{', '.join('--' + name.replace('_', '-') for name in sorted(given))}: {why}")
+
+
+def warn_of_unfinished(policies: Mapping[str, Any]) -> None:
+    """A policy whose training was stopped is not used in silence."""
+    for name, policy in policies.items():
+        done, planned = (policy.metadata.get(name) for name in ("steps_done", "steps_planned"))
+        if done is not None and planned is not None and done < planned:
+            print(f"warning: {name} had {done:,} of {planned:,} planned steps of training", file=sys.stderr)
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ringfence.cli.options import COST_HELP, LARGEST_SEED, TASK_HELP, add_verb, picture, whole
+from ringfence.cli.options import COST_HELP, LARGEST_SEED, TASK_HELP, add_verb, picture, warn_of_unfinished, whole
 
 
 def add_evaluate(verbs: Any) -> None:
@@ -48,9 +48,7 @@ def evaluate(options: argparse.Namespace) -> None:
     from ringfence.evaluation import evaluate, record_video
 
     policy = Policy.load(options.policy).at_limit(options.limit)
-    done, planned = (policy.metadata.get(name) for name in ("steps_done", "steps_planned"))
-    if done is not None and planned is not None and done < planned:
-        print(f"warning: this policy had {done:,} of {planned:,} planned steps of training", file=sys.stderr)
+    warn_of_unfinished({str(options.policy): policy})
     result = evaluate(
         policy,
         options.task,

@@ -62,7 +62,7 @@ def make(name: str | Task | Callable[..., Any], cost: Cost | str = None, **optio
     cost = task.cost if cost is None else cost
     env = _create(task, options)
     spaces = [getattr(env, space, None) for space in ("observation_space", "action_space")]
-    if not hasattr(spaces[1], "low"):
+    if not all(hasattr(spaces[1], bound) for bound in ("low", "high")):
         raise InvalidSetting(f"{task.name} has the action space {spaces[1]}; ringfence needs a Box")
     if len(getattr(spaces[0], "shape", None) or ()) != 1:
         raise InvalidSetting(
@@ -160,6 +160,8 @@ def _create(task: Task, options: dict[str, Any]) -> Any:
         raise UnknownName(
             f"no Gymnasium environment is called {task.env_id!r}; built-in tasks: {', '.join(TASKS)}"
         ) from error
+    except (Exception, SystemExit) as error:  # whatever the environment does when it is made
+        raise SimulatorError(f"{task.name} could not be made ({type(error).__name__}: {error})") from error
 
 
 def _gymnasium() -> Any:

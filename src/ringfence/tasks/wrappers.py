@@ -1,6 +1,7 @@
 """Wrappers around an environment. They need Gymnasium only where the environment is one of Gymnasium's."""
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,7 +101,14 @@ class ReportCost(Wrapper):
 
     def step(self, action: np.ndarray) -> Any:
         observation, reward, terminated, truncated, info = self.env.step(action)
-        info = {**info, "cost": float(self.cost(self._observation, action, observation, info))}
+        try:
+            cost = float(self.cost(self._observation, action, observation, info))
+        except (Exception, SystemExit) as error:  # whatever the user's code does
+            raise SimulatorError(
+                f"the cost function failed ({type(error).__name__}: {error}); it is called with (observation, action, "
+                "next_observation, info) and returns a number"
+            ) from error
+        info = {**info, "cost": cost}
         self._observation = observation
         return observation, reward, terminated, truncated, info
 
@@ -114,8 +122,9 @@ class Checked(Wrapper):
         self.name = name
 
     def reset(self, **options: Any) -> Any:
+        given = {name: value for name, value in options.items() if name == "seed" or value is not None}
         try:
-            observation, info = self.env.reset(**options)
+            observation, info = self.env.reset(**given)  # Gymnasium's wrappers add options=None, which not all take
         except RingfenceError:
             raise
         except (Exception, SystemExit) as error:  # whatever the user's code does
@@ -123,12 +132,13 @@ class Checked(Wrapper):
                 f"reset of {self.name} failed ({type(error).__name__}: {error}); it must take seed=... and return "
                 "(observation, info)"
             ) from error
+        self._require_numbers(observation)
         return observation, info
 
     def step(self, action: np.ndarray) -> Any:
         try:
             observation, reward, terminated, truncated, info = self.env.step(action)
-            reward = float(reward)
+            reward, terminated, truncated = float(reward), bool(terminated), bool(truncated)
         except RingfenceError:
             raise
         except (Exception, SystemExit) as error:  # whatever the user's code does
@@ -136,6 +146,9 @@ class Checked(Wrapper):
                 f"a step of {self.name} failed ({type(error).__name__}: {error}); it must return (observation, reward, "
                 "terminated, truncated, info)"
             ) from error
+        self._require_numbers(observation)
+        if not isinstance(info, Mapping):
+            raise SimulatorError(f"{self.name} gave {info!r} as info, which is no dictionary")
         if "cost" not in info:
             raise InvalidSetting(
                 f'{self.name} does not report info["cost"]; give a cost function: --cost MODULE:FUNCTION, or in Python '
@@ -150,3 +163,18 @@ class Checked(Wrapper):
         if not (math.isfinite(cost) and cost >= 0):
             raise SimulatorError(f"{self.name} gave the cost {info['cost']!r}; costs are finite and at least 0")
         return observation, reward, terminated, truncated, info
+
+    def _require_numbers(self, observation: Any) -> None:
+        """The observation as a policy takes it: finite numbers in the shape that the space promises."""
+        try:
+            with np.errstate(over="ignore"):
+                numbers = np.asarray(observation, np.float32)
+        except (TypeError, ValueError):
+            raise SimulatorError(
+                f"{self.name} gave an observation that is no array of numbers: {observation!r}"
+            ) from None
+        shape = tuple(self.env.observation_space.shape or ())
+        if numbers.shape != shape:
+            raise SimulatorError(f"{self.name} gave an observation of shape {numbers.shape}, its space has {shape}")
+        if not np.isfinite(numbers).all():
+            raise SimulatorError(f"{self.name} gave an observation that is not finite: {observation}")

@@ -21,7 +21,7 @@ from ringfence.errors import CheckpointError, NonFiniteLoss
 from ringfence.progress import ProgressBar
 from ringfence.training import defaults, streams
 from ringfence.training.artifact import artifact_of
-from ringfence.training.checkpoint import load_newest, named_arrays, non_finite, save_checkpoint
+from ringfence.training.checkpoint import load_newest, named_arrays, non_finite, save_checkpoint, steps_saved
 from ringfence.training.computation import computed_by, versions
 from ringfence.training.configuration import Configuration, LogRecord, Member, Schedule, check_members, digest
 from ringfence.training.device import diagnostic_sample, spec_of, to_device
@@ -262,11 +262,13 @@ class Session:
 
     def _require_finite(self, bad: Sequence[str], stage: Stage, done: int) -> None:
         if bad:
-            kept = f"; the last good checkpoint is kept in {self.directory.path}" if self.directory else ""
+            saved = steps_saved(self.directory.checkpoints) if self.directory else []
+            kept = f"; the last good checkpoint is kept in {self.directory.path}" if self.directory and saved else ""
             more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
             raise NonFiniteLoss(
-                f"{', '.join(bad[:3])}{more} became NaN or infinite by {stage.name} step {done}{kept}. "
-                "Lower the learning rates, or look for extreme rewards or costs with `ringfence inspect`"
+                f"{', '.join(bad[:3])}{more} became NaN or infinite by {stage.name} step {done}{kept}. Going on would come "
+                "to the same: start a new run with lower learning rates, or look for extreme rewards or costs with "
+                "`ringfence inspect`"
             )
 
     def artifact(self, index: int) -> Artifact:

@@ -73,7 +73,8 @@ def check_computation(configuration: Configuration, path: Path, allow_other: boo
         return configuration
     if not allow_other:
         raise CheckpointError(
-            f"{path} was computed in another way ({'; '.join(changes)}), so it cannot go on to the same numbers; "
+            f"this machine computes in another way than {path} was computed in ({'; '.join(changes)}), so that it cannot go "
+            "on to the same numbers; "
             "allow other ones with --other-computation (other_computation=True)"
         )
     return replace(configuration, computed_by=(*configuration.computed_by, computed_by()), versions=versions())

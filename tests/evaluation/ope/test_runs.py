@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -94,6 +95,24 @@ def test_a_policy_of_another_run_is_not_taken_for_the_runs_own(runs, tmp_path, c
     assert "belongs to no run" in capsys.readouterr().err
     api.resume(run, progress=False)
     assert (run / "policy.safetensors").read_bytes() == (runs / "bc" / "policy.safetensors").read_bytes()
+
+
+def test_a_run_without_a_policy_is_refused_by_name(runs, tmp_path, capsys):
+    run = shutil.copytree(runs / "bc", tmp_path / "run")
+    (run / "policy.safetensors").unlink()  # as it is before the policy stage has begun
+    for words in (["judge", run], ["judge", runs / "bc", "--against", run], ["choose", runs / "bc-safe", run]):
+        assert main([str(word) for word in words]) == 2
+        assert f"{run} has no policy yet" in capsys.readouterr().err
+
+
+def test_a_policy_that_was_stopped_early_is_judged_and_chosen_with_a_warning(runs, tmp_path, capsys):
+    run = shutil.copytree(runs / "bc", tmp_path / "run")
+    stopped = replace(ringfence.Run.load(run).artifact, steps_done=1500, steps_planned=4000)
+    stopped.save(run / "policy.safetensors", overwrite=True)
+    for words in (["judge", run], ["judge", runs / "bc-safe", "--against", run], ["choose", runs / "bc-safe", run]):
+        assert main([str(word) for word in words]) == 0
+        (warned,) = capsys.readouterr().err.splitlines()
+        assert warned == f"warning: {run / 'policy.safetensors'} had 1,500 of 4,000 planned steps of training"
 
 
 @pytest.mark.parametrize(

@@ -71,12 +71,18 @@ def judge_at_the_end(run: Run, learned: Dataset, judging: Dataset | None) -> str
 
 
 def load_policies(path: str | os.PathLike[str]) -> tuple[dict[str, Policy], Run | None]:
-    """The policies of a policy file or of a run's directory by name, and the run if they belong to one."""
+    """The policies of a policy file or of a run's directory by name, and the run if they belong to one. An error
+    if the run has none yet."""
     path = Path(path)
     if path.is_dir():
         run = Run.load(path)
+        if not run.policies:
+            raise CheckpointError(
+                f"{path} has no policy yet: its policy stage has not begun or saved; go on with it: "
+                f"ringfence train --resume {path}"
+            )
         names = [run.directory.policy_path(member, run.members) for member in run.members]
-        return {str(name): policy for name, policy in zip(names, run.policies, strict=False)}, run
+        return {str(name): policy for name, policy in zip(names, run.policies, strict=True)}, run
     policy = Policy.load(path)
     beside = Run.load(path.parent) if (path.parent / "config.json").exists() else None
     return {str(path): policy}, beside if beside is not None and beside.made(policy.artifact) else None
@@ -99,8 +105,6 @@ def choose_among_runs(
             raise InvalidSetting(f"{path} does not belong to a run; choose among run directories or their policies")
         policies |= found
         runs.append(run)
-    if not policies:
-        raise InvalidSetting("no run has a policy yet")
     shares = {float(run.configuration.extras.get("holdout", 0.0)) for run in runs}
     discounts = {run.configuration.discount for run in runs}
     limits = {member.limit for run in runs for member in run.members}
