@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from ringfence.deploy import Policy
-from ringfence.errors import InvalidSetting, MissingExtra, NonFiniteValue, WrongShape
+from ringfence.errors import InvalidSetting, MissingExtra, NonFiniteValue, RingfenceError, WrongShape
 from ringfence.evaluation import Evaluation, Evaluator, evaluate, record_video, rollout
 from ringfence.evaluation.statistics import bootstrap_interval
 
@@ -152,22 +152,38 @@ class Filmed(Countdown):
 
 def test_a_video_has_a_frame_per_step(tmp_path, monkeypatch):
     imageio = pytest.importorskip("imageio.v3")
-    monkeypatch.setattr(rollout.tasks, "make", lambda task, render_mode: Filmed())
-    path = record_video(half, "any", tmp_path / "film.gif", seed=2)
+    monkeypatch.setattr(rollout.tasks, "make", lambda task, cost, render_mode: Filmed())
+    path = record_video(half, "hopper-torque", tmp_path / "film.gif", seed=2)
     assert len(imageio.imread(path)) == 3 + 2
+
+
+def test_a_video_is_of_the_simulation_that_was_evaluated(tmp_path, monkeypatch):
+    """With its cost and its horizon; and what is wrong with them is not blamed on the graphics."""
+    asked = []
+
+    def make(task, cost, render_mode):
+        asked.append((task.horizon, cost))
+        return Filmed()
+
+    monkeypatch.setattr(rollout.tasks, "make", make)
+    record_video(half, "hopper-torque", tmp_path / "film.gif", cost="sum", horizon=7)
+    assert asked == [(7, "sum")]
+    monkeypatch.undo()
+    with pytest.raises(RingfenceError, match="no_such_module"):
+        record_video(half, "hopper-torque", tmp_path / "film.gif", cost="no_such_module:cost")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the plugins that imageio looks through
 def test_a_video_format_without_a_writer_says_what_to_do(tmp_path, monkeypatch):
-    monkeypatch.setattr(rollout.tasks, "make", lambda task, render_mode: Filmed())
+    monkeypatch.setattr(rollout.tasks, "make", lambda task, cost, render_mode: Filmed())
     with pytest.raises(MissingExtra, match=r"write a \.gif"):
-        record_video(half, "any", tmp_path / "film.unknown")
+        record_video(half, "hopper-torque", tmp_path / "film.unknown")
 
 
 def test_a_machine_that_cannot_render_says_what_to_install(tmp_path, monkeypatch):
-    def no_graphics(task, render_mode):
+    def no_graphics(task, cost, render_mode):
         raise RuntimeError("no such driver")
 
     monkeypatch.setattr(rollout.tasks, "make", no_graphics)
     with pytest.raises(MissingExtra, match=r"cannot render here \(no such driver\); set MUJOCO_GL"):
-        record_video(half, "any", tmp_path / "film.gif")
+        record_video(half, "hopper-torque", tmp_path / "film.gif")

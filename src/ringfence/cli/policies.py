@@ -68,7 +68,8 @@ def evaluate(options: argparse.Namespace) -> None:
         result.plot(options.plot)
         print(f"wrote {options.plot}", file=sys.stderr)
     if options.video:
-        record_video(policy, options.task, options.video, seed=options.seed)
+        simulated = {"cost": options.cost, "horizon": options.horizon}
+        record_video(policy, options.task, options.video, seed=options.seed, **simulated)
         print(f"wrote {options.video}", file=sys.stderr)
 
 

@@ -12,7 +12,7 @@ from ringfence import tasks
 from ringfence.data.dataset import Dataset
 from ringfence.data.episodes import discounted_sum
 from ringfence.deploy import Policy
-from ringfence.errors import InvalidSetting, MissingExtra, WrongShape
+from ringfence.errors import InvalidSetting, MissingExtra, RingfenceError, WrongShape
 from ringfence.evaluation.episodes import Controller, Episode, run_episodes
 from ringfence.evaluation.result import Evaluation
 from ringfence.tasks.costs import Cost
@@ -167,19 +167,30 @@ def _require_match(policy: Controller, env: Any, task: str) -> None:
 
 
 def record_video(
-    policy: Controller, task: str | tasks.Task, path: str | Path, *, seed: int = 0, fps: int | None = None
+    policy: Controller,
+    task: TaskLike,
+    path: str | Path,
+    *,
+    seed: int = 0,
+    fps: int | None = None,
+    cost: Cost | str = None,
+    horizon: int | None = None,
 ) -> Path:
-    """One deterministic episode as a video (.mp4, .gif); needs imageio and a MuJoCo that can render off screen."""
+    """One deterministic episode as a video (.mp4, .gif); needs imageio and a MuJoCo that can render off screen. `cost` and
+    `horizon` as in `evaluate`."""
     try:
         import imageio
     except ImportError as error:
         raise MissingExtra("a video needs imageio: pip install 'ringfence[mujoco]'") from error
     if not (os.environ.get("DISPLAY") or os.environ.get("MUJOCO_GL")):
         os.environ["MUJOCO_GL"] = "egl"  # without a screen MuJoCo's own default, GLFW, cannot work
+    found = tasks.with_horizon(tasks.find(task), horizon)
     try:
-        env = tasks.make(task, render_mode="rgb_array")
+        env = tasks.make(found, cost, render_mode="rgb_array")
         env.reset(seed=seed)
         env.render()
+    except RingfenceError:  # of the task or its cost
+        raise
     except Exception as error:  # the renderer fails in as many ways as there are graphics drivers
         raise MissingExtra(
             f"MuJoCo cannot render here ({error}); set MUJOCO_GL=egl or MUJOCO_GL=osmesa and install its library"
