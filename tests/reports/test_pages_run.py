@@ -244,6 +244,17 @@ def test_without_its_log_the_page_says_so_and_shows_the_rest(run):
 # The command that makes it again
 
 
+def test_a_run_of_several_computations_names_each_of_them(run, tmp_path):
+    loaded = Run.load(run.path)
+    (first,) = loaded.configuration.computed_by
+    name, value = next(iter(first.items()))
+    several = first, {**first, name: "another"}, first
+    changed = Run(replace(loaded.configuration, computed_by=several), path=loaded.path)
+    text = read(write_page(run_page(changed, LOG), tmp_path / "page.html")).text
+    assert f"{value}, then another, then {value}" in text
+    assert text.count(", then another") == 1
+
+
 def configuration(**changes):
     given = {
         "method": "cpq",

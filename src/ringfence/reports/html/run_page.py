@@ -1,5 +1,7 @@
 """The page of a run: the verdict, what it earns and costs, where it differs from the operators, whether to believe it."""
 
+from itertools import groupby
+
 import numpy as np
 
 from ringfence.data import Dataset
@@ -31,7 +33,7 @@ from ringfence.reports.html.parts import (
     short,
 )
 from ringfence.reports.html.run_numbers import Expectation, RunNumbers, named, run_numbers
-from ringfence.training import Run
+from ringfence.training import Configuration, Run
 from ringfence.training.verdict import DISAGREE, last_row
 
 TONES: dict[str | None, Tone] = {
@@ -228,12 +230,12 @@ def _making(run: Run) -> tuple[Part, ...]:
         (Words(f"The command that makes it again{in_memory}:"), Command(command)) if command else
         (Words("It was trained for several limits in one program: see ringfence.train(..., limits=...) in Python."),)
     )  # fmt: skip
-    log, computed = configuration.log, configuration.computed_by[-1] if configuration.computed_by else {}
+    log = configuration.log
     facts = {
         "log": log.name, "rows": f"{log.rows:,}", "fingerprint of the log": log.fingerprint, "method": configuration.method,
         "seeds": ", ".join(str(seed) for seed in sorted({m.seed for m in run.members})),
         "task": str(configuration.task or "none"), **{name: str(value) for name, value in configuration.versions.items()},
-        **{f"computed by: {name}": str(value) for name, value in computed.items()},
+        **{f"computed by: {name}": words for name, words in _computed_by(configuration).items()},
     }  # fmt: skip
     settings = tuple(row(name, str(value)) for name, value in configuration.settings.items() if name != "limit")
     schedule = tuple(row(name, str(value)) for name, value in vars(configuration.schedule).items())
@@ -242,3 +244,10 @@ def _making(run: Run) -> tuple[Part, ...]:
         Facts(tuple(facts.items())),
         Folded("All settings", (Table(("setting", "value"), (*settings, *schedule), name="settings"),)),
     )
+
+
+def _computed_by(configuration: Configuration) -> dict[str, str]:
+    """What computed the run: in order, where it was resumed under another computation."""
+    names = dict.fromkeys(name for entry in configuration.computed_by for name in entry)
+    of_each = {name: [str(entry.get(name, "not recorded")) for entry in configuration.computed_by] for name in names}
+    return {name: ", then ".join(value for value, _ in groupby(values)) for name, values in of_each.items()}
