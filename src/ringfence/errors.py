@@ -6,7 +6,15 @@ The command line prints it on one or two lines and exits with status 2.
 
 
 class RingfenceError(Exception):
-    """Any error that ringfence raises on purpose; its message is meant for users."""
+    """Any error that ringfence raises on purpose; its message is meant for users.
+
+    >>> print(RingfenceError("column 'flow\\n[l]' is missing"))
+    column 'flow\\n[l]' is missing
+    """
+
+    def __str__(self) -> str:
+        """On one line, whatever names of a file it quotes: what cannot be printed is shown by its escape."""
+        return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in super().__str__())
 
 
 # What is wrong with a log

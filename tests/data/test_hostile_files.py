@@ -678,3 +678,8 @@ def test_a_minari_file_that_lacks_steps_is_refused(minari_file, tmp_path):
     metadata.write_text(metadata.read_text().replace('"total_steps": 120', '"total_steps": 130'))
     with pytest.raises(UnreadableFile, match="declares 130 steps but holds 120"):
         load_file(tmp_path / "log")
+
+
+def test_a_message_is_one_line_whatever_names_a_file_has():
+    message = str(WrongShape("column 'ob\n_1\x1b[2J \udcff' is also called 'öl'"))
+    assert message == "column 'ob\\n_1\\x1b[2J \\udcff' is also called 'öl'"
