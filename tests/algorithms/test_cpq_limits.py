@@ -64,14 +64,15 @@ def test_its_run_remembers_the_range_and_resumes_to_the_same_numbers(tmp_path):
     whole = trained(160)
     plan = Plan(METHOD, whole.members, 160, log_every=50, checkpoint_every=80)
     directory = RunDirectory(tmp_path / "run")
-    directory.create(plan.configuration(LOG))
+    configuration = plan.configuration(LOG, extras=whole.configuration.extras)  # a policy names its run
+    directory.create(configuration)
 
     def kill(row):
         if row["stage"] == "policy" and row["step"] == 150:
             raise Kill
 
     with pytest.raises(Kill):
-        run(LOG, plan, directory=directory, progress=False, observe=kill)
+        run(LOG, plan, directory=directory, configuration=configuration, progress=False, observe=kill)
     resumed = ringfence.resume(tmp_path / "run", LOG, progress=False)
     assert resumed.configuration.settings["limits"] == [0.5, 1.5]
     assert resumed.policy.checksum == whole.policy.checksum
