@@ -9,7 +9,7 @@ import pytest
 from ringfence.errors import UnreadableFile
 from ringfence.reports.experiment import write_report
 from ringfence.reports.figures import COLOURS, apart, colour_of, per_step
-from ringfence.reports.results import gather
+from ringfence.reports.results import gather, read_experiment
 from ringfence.reports.tables import aggregate_table, comma_separated, latex, markdown, results_table
 
 
@@ -162,3 +162,14 @@ def test_a_limit_per_step_is_that_of_the_episodes_whose_costs_stand_beside_it(tm
     (svg,) = [file for file in write_report(tmp_path) if file.suffix == ".svg"]
     assert "(simulated episodes of up to 119 steps)" in svg.read_text()
     assert column(results_table(gathered), "steps per episode") == ["119", "119"]
+
+
+BAD = ('{"name": "x", "cells": [1.5]}', '{"name": "x", "cells": 3}', '{"cells": []}', "[]", "{")
+
+
+@pytest.mark.parametrize("content", BAD)
+def test_a_damaged_description_of_an_experiment_is_refused(tmp_path, content):
+    (tmp_path / "experiment.json").write_text(content)
+    for read in (gather, read_experiment):
+        with pytest.raises(UnreadableFile, match="holds no results of an experiment"):
+            read(tmp_path)

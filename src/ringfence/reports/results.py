@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -99,12 +99,8 @@ class Gathered:
 
 def gather(results: Path) -> Gathered:
     """The results of the experiment that `experiment.json` names, in its order; other files beside them are left out."""
-    try:
-        experiment = json.loads((results / "experiment.json").read_text())
-        wanted = [results / "cells" / f"{name}.json" for name in experiment["cells"]]
-        name = str(experiment["name"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UnreadableFile(f"{results} holds no results of an experiment ({error})") from error
+    experiment = read_experiment(results)
+    wanted = [results / "cells" / f"{name}.json" for name in experiment.cells]
     found = [read_result(file) for file in wanted if file.exists()]
     if not found:
         raise UnreadableFile(f"no cell of {results} has a result yet")
@@ -114,10 +110,28 @@ def gather(results: Path) -> Gathered:
         cell = result["cell"]
         groups.setdefault((result["cell"]["log"]["source"], cell["variant"]["label"], cell["limit"]), []).append(result)
     return Gathered(
-        name,
+        experiment.name,
         tuple(Group(*key, tuple(sorted(seeds, key=seed_of))) for key, seeds in groups.items()),
         json.loads(references.read_text()) if references.exists() else {},
     )
+
+
+class Described(NamedTuple):
+    """What `experiment.json` says: the experiment's name, the names of its cells, the command that ran it."""
+
+    name: str
+    cells: tuple[str, ...]
+    command: str
+
+
+def read_experiment(results: Path) -> Described:
+    try:
+        content = json.loads((results / "experiment.json").read_text(encoding="utf-8"))
+        if not all(isinstance(cell, str) for cell in content["cells"]):
+            raise ValueError("experiment.json is damaged: the names of its cells are no text")
+        return Described(str(content["name"]), tuple(content["cells"]), str(content.get("command", "")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UnreadableFile(f"{results} holds no results of an experiment ({error})") from error
 
 
 def read_result(file: Path) -> Result:

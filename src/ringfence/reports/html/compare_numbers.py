@@ -82,10 +82,9 @@ class Comparison:
 
 def sweep_numbers(results: Path) -> Comparison:
     """From the result files of an experiment alone, and the choice that was made at its end."""
-    from ringfence.reports.results import gather
+    from ringfence.reports.results import gather, read_experiment
 
-    gathered = gather(results)
-    experiment = json.loads((results / "experiment.json").read_text(encoding="utf-8"))
+    gathered, experiment = gather(results), read_experiment(results)
     found = [result for group in gathered.groups for result in group.results]
     tested = all(result.get("test") for result in found)
     candidates = tuple(of_cell(result, tested) for result in found)
@@ -107,8 +106,8 @@ def sweep_numbers(results: Path) -> Comparison:
         groups=groups_of(candidates),
         choices=choices,
         why_no_choice="" if choices else why,
-        missing=tuple(sorted(set(experiment["cells"]) - {result.get("id", "") for result in found})),
-        command=str(experiment.get("command", "")),
+        missing=tuple(sorted(set(experiment.cells) - {result.get("id", "") for result in found})),
+        command=experiment.command,
     )
 
 
