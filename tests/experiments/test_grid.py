@@ -95,6 +95,11 @@ def test_the_paper_scale_is_half_a_million_steps_on_two_million_rows():
     assert (cell.schedule.steps, cell.log.rows) == (500_000, 2_000_000)
 
 
+def test_evaluations_on_the_way_and_of_the_last_iterate_have_their_own_number_of_episodes():
+    cell = figure_grid("figure2", rows=1000, tasks=["hopper"], episodes=5, test_episodes=20).cells[0]
+    assert (cell.schedule.episodes, cell.schedule.test_episodes) == (5, 20)
+
+
 def test_a_width_is_that_of_every_method():
     narrow = figure_grid("figure1", rows=1000, tasks=["hopper"], seeds=[0], width=32).cells
     assert {tuple(c.hyperparameters["hidden"]) for c in narrow} == {(32, 32)}

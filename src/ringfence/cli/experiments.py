@@ -35,6 +35,9 @@ def add_reproduce(verbs: Any) -> None:
     parser.add_argument("--limits", type=float, nargs="+", metavar="L", help="discounted (default: the figure's)")
     parser.add_argument("--evaluate-every", type=whole(1), default=5000, metavar="N", help="steps (default 5000)")
     parser.add_argument(
+        "--episodes", type=whole(1), default=10, metavar="N", help="of each evaluation on the way (default 10)"
+    )
+    parser.add_argument(
         "--test-episodes", type=whole(1), default=50, metavar="N", help="for each last iterate (default 50)"
     )
     parser.add_argument(
@@ -57,6 +60,7 @@ def reproduce(options: argparse.Namespace) -> int:
         "methods",
         "limits",
         "evaluate_every",
+        "episodes",
         "test_episodes",
         "width",
     )
