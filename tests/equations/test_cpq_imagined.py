@@ -22,6 +22,7 @@ from ringfence.algorithms.cpq_imagined import (
     next_slack,
     plant_loss,
 )
+from ringfence.algorithms.cpq_limits import BANDS, slack_at
 from ringfence.networks import TanhGaussianActor
 from tests.equations.conftest import ACT, OBS, small_state
 
@@ -51,6 +52,10 @@ def plant(batch):
 @pytest.fixture
 def actors():
     return [TanhGaussianActor(OBS, ACT, (8,), key=jax.random.key(k)) for k in (5, 6)]
+
+
+def modes(actors):
+    return [actor.mode for actor in actors]
 
 
 def test_the_error_is_the_mean_square_over_rows_and_columns(plant, batch):
@@ -104,7 +109,7 @@ def test_it_learns_a_linear_plant():
 
 def imagined_once(seed=0, times=None):
     rng = np.random.default_rng(seed)
-    fresh = Imagined.create(Spec(OBS, ACT, horizon=HORIZON), jnp.asarray(LIMIT), DISCOUNT, KEY)
+    fresh = Imagined.create(Spec(OBS, ACT, horizon=HORIZON), jnp.asarray([LIMIT]), DISCOUNT, KEY)
     return replace(
         fresh,
         observations=jnp.asarray(rng.normal(size=(EPISODES, OBS)), jnp.float32),
@@ -117,7 +122,7 @@ def imagined_once(seed=0, times=None):
 def test_a_step_of_every_episode_is_the_loop_over_them(plant, actors, batch):
     """Times from 0 to the horizon, some rows lost: each row by hand."""
     before = imagined_once(times=np.arange(EPISODES) % HORIZON)
-    after = before.advance(plant, *actors, batch.starts, DISCOUNT)
+    after = before.advance(plant, *modes(actors), batch.starts, DISCOUNT)
     late, complete, lost_rows = ([[], []] for _ in range(3))
     for i in range(EPISODES):
         state = np.asarray(before.observations[i], np.float64)
@@ -150,7 +155,9 @@ def test_a_step_of_every_episode_is_the_loop_over_them(plant, actors, batch):
 
 def test_episodes_that_did_not_begin_at_a_start_do_not_count(plant, actors, batch):
     early = replace(imagined_once(times=np.full(EPISODES, HORIZON - 1)), steps=jnp.asarray(HORIZON - 1))
-    np.testing.assert_array_equal(early.advance(plant, *actors, batch.starts, DISCOUNT).from_start, [LIMIT, LIMIT])
+    np.testing.assert_array_equal(
+        early.advance(plant, *modes(actors), batch.starts, DISCOUNT).from_start, [LIMIT, LIMIT]
+    )
 
 
 def test_a_constant_cost_is_found_whatever_the_horizon(actors, batch):
@@ -159,13 +166,13 @@ def test_a_constant_cost_is_found_whatever_the_horizon(actors, batch):
     still = jax.tree.map(jnp.zeros_like, plant.averaged)
     still = eqx.tree_at(lambda mlp: mlp.layers[-1].bias, still, jnp.asarray([0, 0, 0, 0.3]))
     plant = replace(plant, averaged=still, low=jnp.full(OBS, -9.0), high=jnp.full(OBS, 9.0))
-    imagined = Imagined.create(Spec(OBS, ACT, horizon=HORIZON), jnp.asarray(LIMIT), DISCOUNT, KEY)
-    step = jax.jit(lambda x: x.advance(plant, *actors, batch.starts, DISCOUNT))
+    imagined = Imagined.create(Spec(OBS, ACT, horizon=HORIZON), jnp.asarray([LIMIT]), DISCOUNT, KEY)
+    step = jax.jit(lambda x: x.advance(plant, *modes(actors), batch.starts, DISCOUNT))
     for _ in range(1500):
         imagined = step(imagined)
     np.testing.assert_allclose(imagined.pace, 0.3, rtol=1e-2)
     np.testing.assert_allclose(imagined.from_start, 3.0, rtol=1e-2)
-    assert float(imagined.cost(DISCOUNT)) == pytest.approx(3.0, rel=1e-2)
+    assert float(imagined.cost(DISCOUNT)[0]) == pytest.approx(3.0, rel=1e-2)
 
 
 def test_the_cost_that_counts_is_the_greatest_of_four():
@@ -177,7 +184,7 @@ def test_the_cost_that_counts_is_the_greatest_of_four():
         ([0.1, 0.1], [1.0, 5.0], 5.0),
     ):
         now = replace(fresh, pace=jnp.asarray(pace), from_start=jnp.asarray(from_start))
-        assert float(now.cost(DISCOUNT)) == pytest.approx(expected, rel=1e-5)
+        assert float(now.cost(DISCOUNT)[0]) == pytest.approx(expected, rel=1e-5)
 
 
 def test_slack_rises_below_the_aim_falls_above_and_stays_in_its_range():
@@ -212,7 +219,7 @@ def test_the_actor_is_held_to_slack_times_the_limit(batch, departed):
         jnp.abs(critics.cost(batch.observations, batch.actions)).mean()
     )  # the size of what it is compared with
     one = replace(small_state(departed, limit=limit), critics=critics)
-    half = replace(one, limit=2.0 * one.limit, slack=jnp.asarray(0.5))
+    half = replace(one, limit=2.0 * one.limit, slack=jnp.asarray([0.5]))
     losses = [
         departed.actor_loss(s.actor, s.critics, batch, s, KEY)[0] for s in (one, half, replace(half, slack=one.slack))
     ]
@@ -225,24 +232,75 @@ def test_an_update_learns_the_plant_and_moves_the_slack_only_after_the_policy_se
     after, metrics = departed.update(state, batch, KEY)
     assert int(after.plant.fitted) == 1
     assert int(after.imagined.steps) == 1
-    assert float(after.slack) == 1.0
+    assert float(after.slack[0]) == 1.0
     assert "imagined_cost" in metrics
     known = replace(state.plant, error=jnp.zeros(()), fitted=jnp.asarray(10_000))
     late, _ = departed.update(replace(state, step=jnp.asarray(SETTLED), plant=known), batch, KEY)
     assert 0.0 < float(late.plant.error) < PREDICTED
     rate = float(feedback_rate(jnp.asarray(SETTLED + 1), late.plant.error, departed.feedback))
-    cost = float(late.imagined.cost(departed.discount))
-    assert float(late.slack) == pytest.approx(1.0 + rate * (AIM - cost / 0.05), abs=1e-5)
+    cost = float(late.imagined.cost(departed.discount)[0])
+    assert float(late.slack[0]) == pytest.approx(1.0 + rate * (AIM - cost / 0.05), abs=1e-5)
     detector, _ = departed.update_detector(state, batch, KEY)
     assert int(detector.plant.fitted) == 1
 
 
-@pytest.mark.parametrize("settings", [{"feedback": 0.0}, {"limits": (20.0, 60.0)}])
-def test_without_feedback_there_is_no_model(batch, departed, settings):
-    method = replace(departed, **settings)
+def test_a_range_of_limits_has_a_pace_and_a_cost_for_each_band(plant, actors, batch):
+    """Four bands: the rows of each half are cut into four groups, the bands in order; each row by hand."""
+    limits = np.asarray([2.0, 4.0, 6.0, 8.0])
+    fresh = Imagined.create(Spec(OBS, ACT, horizon=HORIZON), jnp.asarray(limits, jnp.float32), DISCOUNT, KEY)
+    before = replace(imagined_once(times=np.full(EPISODES, HORIZON // 2)), pace=fresh.pace, from_start=fresh.from_start)
+    after = before.advance(plant, *modes(actors), batch.starts, DISCOUNT)
+    for half in range(2):
+        for band in range(4):
+            rows = half * HALF + np.arange(band * HALF // 4, (band + 1) * HALF // 4)
+            states = np.asarray(before.observations, np.float64)[rows]
+            actions = np.tanh(forward(actors[half].mlp, states)[:, :ACT])
+            told = forward(plant.averaged, np.concatenate([states, actions], -1)) * np.asarray(plant.size)
+            was, now = (1 - DISCOUNT) * limits[band], np.maximum(told[:, -1], 0.0).mean()
+            assert float(after.pace[4 * half + band]) == pytest.approx(was + 0.005 * (now - was), rel=1e-4)
+    np.testing.assert_allclose(after.from_start, np.tile(limits, 2), rtol=1e-6)  # none is complete
+    costs = np.maximum(np.asarray(after.from_start), np.asarray(after.pace) / (1 - DISCOUNT))
+    np.testing.assert_allclose(after.cost(DISCOUNT), np.maximum(costs[:4], costs[4:]), rtol=1e-6)
+
+
+def test_an_actor_of_a_range_acts_at_the_limit_of_its_episode(departed):
+    """Row i of n is at the middle of the i-th of n equal parts of the range, as a column in [-1, 1]."""
+    method = replace(departed, limits=(20.0, 60.0))
+    actor = TanhGaussianActor(OBS + 1, ACT, (8,), key=jax.random.key(5))
+    states = np.random.default_rng(0).normal(size=(4, OBS)).astype(np.float32)
+    seen = np.concatenate([states, [[-0.75], [-0.25], [0.25], [0.75]]], -1)
+    np.testing.assert_allclose(
+        method._controller(actor)(jnp.asarray(states)), np.tanh(forward(actor.mlp, seen)[:, :ACT]), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_the_slack_of_a_range_lies_on_lines_between_the_middles_of_its_bands():
+    slack = jnp.asarray([0.8, 0.9, 1.0, 1.0, 1.0, 1.1, 1.2, 1.2])  # bands of 5, with middles 22.5, 27.5, ...
+    found = slack_at(slack, jnp.asarray([20.0, 22.5, 25.0, 31.0, 60.0]), (20.0, 60.0))
+    np.testing.assert_allclose(found, [0.8, 0.8, 0.85, 0.9 + 0.1 * 3.5 / 5.0, 1.2], rtol=1e-6)
+    assert float(slack_at(jnp.asarray([0.7]), jnp.asarray(30.0), None)) == pytest.approx(0.7)
+
+
+def test_each_band_of_a_range_moves_its_own_slack(batch, departed):
+    method = replace(departed, limits=(20.0, 60.0))
+    state = method.init(KEY, jnp.asarray(40.0), Spec(OBS, ACT))
+    assert state.slack.shape == (BANDS,)
+    known = replace(state.plant, error=jnp.zeros(()), fitted=jnp.asarray(10_000))
+    costs = jnp.asarray([10.0, 30.0, 30.0, 90.0, 40.0, 45.0, 50.0, 57.0])
+    imagined = replace(state.imagined, from_start=jnp.tile(costs, 2), pace=jnp.zeros(2 * BANDS))
+    late, _ = method.update(replace(state, step=jnp.asarray(SETTLED), plant=known, imagined=imagined), batch, KEY)
+    rate = float(feedback_rate(jnp.asarray(SETTLED + 1), late.plant.error, method.feedback))
+    now = np.asarray(late.imagined.cost(method.discount))  # after one more step of the episodes
+    middles = 20.0 + 40.0 * (np.arange(BANDS) + 0.5) / BANDS
+    np.testing.assert_allclose(late.slack, 1.0 + rate * (AIM - now / middles), atol=1e-5)
+    assert float(late.slack[0]) > 1.0 > float(late.slack[3])
+
+
+def test_without_feedback_there_is_no_model(batch, departed):
+    method = replace(departed, feedback=0.0)
     state = method.init(KEY, jnp.asarray(30.0), Spec(OBS, ACT))
     assert state.plant is None
     assert state.imagined is None
     after, metrics = method.update(replace(state, step=jnp.asarray(SETTLED)), batch, KEY)
-    assert float(after.slack) == 1.0
+    assert float(after.slack[0]) == 1.0
     assert "slack" not in metrics

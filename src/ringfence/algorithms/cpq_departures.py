@@ -14,15 +14,19 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.checks import one_of, positive
 from ringfence.algorithms.cpq import Actions, OODActions, PaperCPQ, PerState, Scalar, State, Values, cost_bellman_target
-from ringfence.algorithms.cpq_imagined import Imagined, Plant, feedback_rate, next_slack
+from ringfence.algorithms.cpq_imagined import Controller, Imagined, Plant, feedback_rate, next_slack
 from ringfence.algorithms.cpq_limits import (
     LimitBlind,
+    band_limits,
     check_limits,
     export_with_limit,
     for_drawn_limits,
     in_bands,
     sample_with_limit,
+    slack_at,
     spec_with_limit,
+    spread_limits,
+    with_limit,
 )
 from ringfence.algorithms.critics import Critics, fresh_critics, smaller_value
 from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec
@@ -38,7 +42,7 @@ class AveragedState(State):
     step: Int[Array, ""]
     averaged_actor: TanhGaussianActor
     anchor: Scalar  # weight of `anchor_loss` on this log
-    slack: Scalar  # the actor is held to slack x l
+    slack: Float[Array, " bands"]  # the actor is held to slack x l; one for each band of a range of limits
     plant: Plant | None  # with the episodes imagined in it, where feedback sets the slack
     imagined: Imagined | None
 
@@ -167,24 +171,21 @@ class CPQ(PaperCPQ):
         printed = super().init(key, limit, spec)
         failed = 0.0 if self.episode_end == "ends" else spec.terminated  # an end that belongs to the task is no failure
         anchor = jnp.asarray(anchor_on(self.anchor, failed, self.termination_anchor), jnp.float32)
+        bands = band_limits(self.limits, limit)
         plant, imagined = None, None
-        if self._has_feedback:
+        if self.feedback > 0.0:
             keys = jax.random.split(jax.random.fold_in(key, PLANT_KEY))
             plant = Plant.create(spec, self.hidden, keys[0])
-            imagined = Imagined.create(spec, jnp.asarray(limit, jnp.float32), self.discount, keys[1])
+            imagined = Imagined.create(spec, bands, self.discount, keys[1])
         return AveragedState(
             **vars(printed),
             step=jnp.zeros((), jnp.int32),
             averaged_actor=printed.actor,
             anchor=anchor,
-            slack=jnp.ones(()),
+            slack=jnp.ones_like(bands),
             plant=plant,
             imagined=imagined,
         )
-
-    @property
-    def _has_feedback(self) -> bool:
-        return self.feedback > 0.0 and self.limits is None  # a range of limits has no one cost to compare
 
     def update_detector(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
         """Lines 4 and 5; the model of the plant learns from the same batches."""
@@ -211,12 +212,20 @@ class CPQ(PaperCPQ):
     def _imagine(self, state: AveragedState, metrics: Metrics, batch: Batch) -> tuple[AveragedState, Metrics]:
         if state.plant is None or state.imagined is None:
             return state, metrics
-        actors = state.actor, state.averaged_actor
+        actors = self._controller(state.actor), self._controller(state.averaged_actor)
         imagined = state.imagined.advance(state.plant, *actors, batch.starts, self.discount)
         cost = imagined.cost(self.discount)
         rate = feedback_rate(state.step, state.plant.error, self.feedback)
-        slack = next_slack(state.slack, cost, state.limit, rate)
-        return replace(state, imagined=imagined, slack=slack), {**metrics, "imagined_cost": cost, "slack": slack}
+        slack = next_slack(state.slack, cost, band_limits(self.limits, state.limit), rate)
+        metrics = {**metrics, "imagined_cost": cost.mean(), "slack": slack.mean()}
+        return replace(state, imagined=imagined, slack=slack), metrics
+
+    def _controller(self, actor: TanhGaussianActor) -> Controller:
+        """The actor in imagined episodes. Those of a range have limits of their own, spread over it."""
+        if self.limits is None:
+            return actor.mode
+        limits = self.limits
+        return lambda rows: actor.mode(with_limit(rows, spread_limits(limits, rows.shape[0]), limits))
 
     def fresh_critics(self, spec: Spec, keys: PRNGKeyArray) -> Critics:
         """Line 8. LayerNorm keeps critics from inflating on actions that the log does not have. Their outputs have the size
@@ -265,7 +274,7 @@ class CPQ(PaperCPQ):
     ) -> tuple[Scalar, Metrics]:
         """Line 14, with the anchor and the limit that feedback sets."""
         assert isinstance(state, AveragedState)
-        limit = state.slack * state.limit
+        limit = slack_at(state.slack, state.limit, self.limits) * state.limit
         loss, actions, metrics = self.objective_loss(actor, critics, batch, limit, key)
         logged_cost = critics.cost(batch.observations, batch.actions)
         weights = safe_weights(logged_cost, limit, self.unsafe_anchor)

@@ -7,10 +7,11 @@ while imagined episodes of the policy cost less than l, and shrinks while they c
 
 The model is a network, (s, a) to (s' - s, c), that learns from the same batches as CPQ. The episodes go on by one step with
 each update of the policy, so that they cost one small pass. Half of them follow the actor and half its average, which is the
-policy handed out; the one that costs more counts.
+policy handed out; the one that costs more counts. With a range of limits each half has episodes of every band of limits,
+and each band its own slack.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import equinox as eqx
@@ -21,9 +22,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.interface import Batch, Spec
 from ringfence.algorithms.optimise import Adam
-from ringfence.networks import MLP, TanhGaussianActor, pairs, polyak
+from ringfence.networks import MLP, pairs, polyak
 
 Scalar = Float[Array, ""]
+Controller = Callable[[Float[Array, "rows obs"]], Float[Array, "rows act"]]  # the actions of one half of the episodes
 
 EPISODES = 128  # under way at a time
 LONGEST = 1000  # steps of an imagined episode, at most; otherwise as many as the log's longest has
@@ -96,19 +98,20 @@ def plant_loss(network: MLP, batch: Batch, followed: Float[Array, "batch obs_and
 
 
 class Imagined(eqx.Module):
-    """Episodes under way in the model: the first half of the rows follows the actor, the second its average. Both have
-    their own `pace` and `from_start`, running averages over the episodes."""
+    """Episodes under way in the model: the first half of the rows follows the actor, the second its average. Each half is
+    cut into as many groups as there are bands of limits: one, unless a range is learned. A group has its own `pace` and
+    `from_start`, running averages over its episodes."""
 
     observations: Float[Array, "episodes obs"]
     times: Int[Array, " episodes"]  # steps since the episode began
     discounted: Float[Array, " episodes"]  # cost since then
     horizon: Int[Array, ""]
     steps: Int[Array, ""]
-    pace: Float[Array, " 2"]  # cost per step in the second half of the horizon
-    from_start: Float[Array, " 2"]  # discounted cost of an endless episode, from where logged episodes start
+    pace: Float[Array, " groups"]  # cost per step in the second half of the horizon
+    from_start: Float[Array, " groups"]  # discounted cost of an endless episode, from where logged episodes start
 
     @classmethod
-    def create(cls, spec: Spec, limit: Scalar, discount: float, key: PRNGKeyArray) -> "Imagined":
+    def create(cls, spec: Spec, limits: Float[Array, " bands"], discount: float, key: PRNGKeyArray) -> "Imagined":
         """All in the middle of the state space, at times of their own, so that they do not begin anew in the same step."""
         horizon = min(spec.horizon or LONGEST, LONGEST)
         return cls(
@@ -117,29 +120,24 @@ class Imagined(eqx.Module):
             discounted=jnp.zeros(EPISODES),
             horizon=jnp.asarray(horizon, jnp.int32),
             steps=jnp.zeros((), jnp.int32),
-            pace=jnp.full(2, (1.0 - discount) * limit, jnp.float32),
-            from_start=jnp.full(2, limit, jnp.float32),
+            pace=jnp.tile((1.0 - discount) * limits, 2),
+            from_start=jnp.tile(limits, 2),
         )
 
     def advance(
-        self,
-        plant: Plant,
-        actor: TanhGaussianActor,
-        average: TanhGaussianActor,
-        starts: Float[Array, "starts obs"],
-        discount: float,
+        self, plant: Plant, actor: Controller, average: Controller, starts: Float[Array, "starts obs"], discount: float
     ) -> "Imagined":
         """One step of every episode. One that reaches the horizon, or states far from the log's, begins anew in a state that
         a logged episode starts in."""
         by_actor, by_average = jnp.split(self.observations, 2)
-        actions = jnp.concatenate([actor.mode(by_actor), average.mode(by_average)])
+        actions = jnp.concatenate([actor(by_actor), average(by_average)])
         following, costs = plant(self.observations, actions)
         discounted = self.discounted + discount**self.times * costs
 
         late = self.times >= self.horizon // 2
         pace = _towards(self.pace, costs, late, 0.005)
         complete = self.times + 1 >= self.horizon
-        beyond = discount**self.horizon * jnp.repeat(pace, EPISODES // 2) / (1.0 - discount)
+        beyond = discount**self.horizon * jnp.repeat(pace, EPISODES // pace.size) / (1.0 - discount)
         whole = complete & (self.steps >= self.horizon)  # the first ones did not begin at a start
         from_start = _towards(self.from_start, discounted + beyond, whole, 0.05)
 
@@ -157,18 +155,19 @@ class Imagined(eqx.Module):
             from_start=from_start,
         )
 
-    def cost(self, discount: float) -> Scalar:
+    def cost(self, discount: float) -> Float[Array, " bands"]:
         """The discounted cost to compare with the limit: the greater of that from the start and that of going on at the
         pace, for the costlier of actor and average."""
-        return jnp.max(jnp.maximum(self.from_start, self.pace / (1.0 - discount)))
+        greater = jnp.maximum(self.from_start, self.pace / (1.0 - discount))
+        return jnp.max(greater.reshape(2, -1), 0)
 
 
 def _towards(
-    mean: Float[Array, " 2"], values: Float[Array, " episodes"], counted: Array, rate: float
-) -> Float[Array, " 2"]:
-    """A running mean for each half of the episodes, over those that are counted; it stays where none is."""
-    halves, members = (x.reshape(2, EPISODES // 2) for x in (values, counted))
-    now = jnp.sum(jnp.where(members, halves, 0.0), 1) / jnp.maximum(members.sum(1), 1)
+    mean: Float[Array, " groups"], values: Float[Array, " episodes"], counted: Array, rate: float
+) -> Float[Array, " groups"]:
+    """A running mean for each group of episodes, over those that are counted; it stays where none is."""
+    groups, members = (x.reshape(mean.size, -1) for x in (values, counted))
+    now = jnp.sum(jnp.where(members, groups, 0.0), 1) / jnp.maximum(members.sum(1), 1)
     return jnp.where(members.any(1), mean + rate * (now - mean), mean)
 
 
@@ -180,6 +179,8 @@ def feedback_rate(step: Int[Array, ""], error: Scalar, feedback: float) -> Scala
     return jnp.where(used, feedback / (1.0 + step / HALVED), 0.0)
 
 
-def next_slack(slack: Scalar, cost: Scalar, limit: Scalar, rate: Scalar) -> Scalar:
+def next_slack(
+    slack: Float[Array, "*bands"], cost: Float[Array, "*bands"], limit: Float[Array, "*bands"], rate: Scalar
+) -> Float[Array, "*bands"]:
     """Slack rises while the imagined cost is below AIM x l, and falls above."""
     return jnp.clip(slack + rate * (AIM - cost / jnp.maximum(limit, 1e-3)), *SLACK)

@@ -66,6 +66,25 @@ def with_limit(
     return jnp.concatenate([observations, column[..., None]], -1)
 
 
+def spread_limits(limits: Range, count: int) -> PerRow:
+    """`count` limits, rising: the middles of as many equal parts of the range."""
+    return limits[0] + (limits[1] - limits[0]) * (jnp.arange(count) + 0.5) / count
+
+
+def band_limits(limits: Range | None, limit: Float[Array, ""]) -> Float[Array, " bands"]:
+    """The middle of each band of the range; without a range the limit is the only one."""
+    if limits is None:
+        return jnp.asarray(limit, jnp.float32)[None]
+    return spread_limits(limits, BANDS)
+
+
+def slack_at(
+    slack: Float[Array, " bands"], limit: Float[Array, "*rows"], limits: Range | None
+) -> Float[Array, "*rows"]:
+    """The slack at a limit: on straight lines between the bands' middles."""
+    return slack[0] if limits is None else jnp.interp(limit, band_limits(limits, jnp.zeros(())), slack)
+
+
 def spec_with_limit(spec: Spec, limits: Range | None) -> Spec:
     """What actor and critics see: with a range of limits an observation has one number more."""
     return spec if limits is None else replace(spec, observation_dim=spec.observation_dim + 1)
