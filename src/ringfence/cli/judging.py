@@ -119,7 +119,7 @@ def split_for(run: Any, log: Any) -> tuple[Any, Any]:
 
 
 def warn_of_flattered(policies: Any, log: Any, learned: Any) -> None:
-    """A policy is not judged in silence by episodes that trained it."""
+    """Warn if a policy is judged by episodes that it was trained on."""
     for name, policy in policies.items():
         whole = policy.metadata.get("log_fingerprint")
         part = policy.metadata.get("learned_from", whole)
