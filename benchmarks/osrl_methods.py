@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.osrl_cpq import SilentLogger, without_its_logger
 
-METHODS = ("CPQ", "BCQL", "BEARL", "COptiDICE")
+OSRL_METHODS = ("CPQ", "BCQL", "BEARL", "COptiDICE")
 
 
 def episode_limit(limit: float, discount: float, horizon: int) -> float:

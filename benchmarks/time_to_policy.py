@@ -24,7 +24,7 @@ from rich.console import Console
 
 from benchmarks import machine, report
 from benchmarks.child import ROOT, MeasurementFailed, measure
-from benchmarks.osrl_methods import METHODS
+from benchmarks.osrl_methods import OSRL_METHODS
 from benchmarks.reallog import as_arrays, log_path
 
 TASK = "halfcheetah-torque"
@@ -36,7 +36,7 @@ def train_ours(
     log: str, method: str, folder: str, began: float, limit: float, steps: int, every: int, settings: dict[str, Any]
 ) -> dict[str, Any]:
     """Train as `ringfence train` does, with policies saved in place of evaluations."""
-    from ringfence.algorithms import METHODS as ALL
+    from ringfence.algorithms import METHODS
     from ringfence.data import load_file
     from ringfence.training.compilation import use_compilation_cache
     from ringfence.training.configuration import Member
@@ -54,7 +54,7 @@ def train_ours(
         saved[str(step)] = {"seconds": seconds, "cpu_seconds": cpu}
         return {"return": 0.0, "discounted_cost": 0.0}  # not simulated here
 
-    plan = Plan(ALL[method](**settings), (Member(0, limit),), steps=steps, evaluate_every=every)
+    plan = Plan(METHODS[method](**settings), (Member(0, limit),), steps=steps, evaluate_every=every)
     run(load_file(log), plan, evaluate=save, progress=False)
     return saved
 
@@ -178,7 +178,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Seconds from the command to a good policy, ours beside others'.")
     parser.add_argument("--python", help="Python of the environment that has the others; without it only ours")
     parser.add_argument("--limits", type=float, nargs="+", default=[40.0, 50.0, 60.0])
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--methods", nargs="+", choices=OSRL_METHODS, default=list(OSRL_METHODS))
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--every", type=int, default=2_000)

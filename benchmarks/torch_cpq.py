@@ -53,7 +53,7 @@ class TorchCPQ:
         with torch.no_grad():
             candidates = self.sample(gaussian, self.samples)
             kept = self.latent_kl(s, candidates) >= self.threshold
-            found = kept.any(0).float()
+            has_ood = kept.any(0).float()
             chosen = torch.where(kept, torch.rand(kept.shape), -1.0).argmax(0)
             ood = candidates[chosen, torch.arange(len(s))]
             next_actions = self.sample(self.actor(following), 1)[0]
@@ -63,15 +63,15 @@ class TorchCPQ:
             reward_target = r + self.discount * continues * safe
 
         both = q(self.critics[2], torch.cat([s, s]), torch.cat([a, ood]))
-        values, pushed = both.chunk(2)
-        pushed = pushed * found
-        loss = ((values - cost_target) ** 2).mean() - self.alpha * (pushed.mean() - 1.5 * self.limit)
+        values, ood_values = both.chunk(2)
+        ood_values = ood_values * has_ood
+        loss = ((values - cost_target) ** 2).mean() - self.alpha * (ood_values.mean() - 1.5 * self.limit)
         for critic in self.critics[:2]:
             loss = loss + ((q(critic, s, a) - reward_target) ** 2).mean()
         self.critic_adam.zero_grad(set_to_none=True)
         loss.backward()
         self.critic_adam.step()
-        self.alpha = (self.alpha + 1e-3 * (1.5 * self.limit - pushed.detach().mean())).clamp(min=0)
+        self.alpha = (self.alpha + 1e-3 * (1.5 * self.limit - ood_values.detach().mean())).clamp(min=0)
 
         self.critics.requires_grad_(False)
         actions = self.sample(gaussian, 1)[0]

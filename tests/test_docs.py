@@ -18,12 +18,15 @@ from ringfence.cli import build_parser
 from ringfence.data import summarise
 from ringfence.deploy import guard_rules, reference
 from ringfence.deploy.guard_rules import Rules
+from ringfence.evaluation import evaluate
 from ringfence.evaluation.ope import Judge, calibration, choose, dynamics, features, fqe, judge, opinion
 from ringfence.evaluation.ope.judge import MOST_DISTANCE, MOST_ERROR, MOST_FOREIGN, MOST_FOREIGN_MODELLED
+from ringfence.experiments.paper import figure_grid
 from ringfence.limits import DISCOUNT, Limit
 from ringfence.reports.html.log_page import log_page
 from ringfence.reports.html.pages import Asked
 from ringfence.reports.log import plot_summary
+from ringfence.reports.theory import run_theory
 from ringfence.tasks import Task
 from ringfence.training import defaults
 
@@ -185,6 +188,12 @@ def test_the_readme_links_to_every_page():
     assert {page.name for page in (ROOT / "docs").glob("*.md")} == set(linked)
 
 
+def test_contributing_says_where_every_package_is():
+    source = ROOT / "src" / "ringfence"
+    named = {span.split("/")[0] for span in code_spans(ROOT / "CONTRIBUTING.md")}
+    assert {folder.parent.name for folder in source.glob("*/__init__.py")} <= named
+
+
 # Defaults
 
 
@@ -253,6 +262,20 @@ def test_one_discount_is_the_default_everywhere():
     for method in algorithms.METHODS.values():
         assert method().discount == DISCOUNT, method
     assert build_parser().parse_args(["inspect", "log.csv"]).discount == DISCOUNT
+
+
+def test_the_command_line_has_the_defaults_of_the_functions_it_calls():
+    for words, function, compared in (
+        ("evaluate policy --task t", evaluate, {"episodes", "seed"}),
+        ("choose run", choose, {"confidence", "seed"}),
+        ("reproduce figure1", figure_grid, {"seeds", "evaluate_every", "test_episodes", "scale"}),
+        ("theory", run_theory, {"cases", "logs", "seed"}),
+    ):
+        options = build_parser().parse_args(words.split())
+        for name in compared:
+            given = getattr(options, name)
+            default = inspect.signature(function).parameters[name].default
+            assert (tuple(given) if isinstance(given, list) else given) == default, (words, name)
 
 
 RULES = Rules()

@@ -77,7 +77,7 @@ def evaluator_of(configuration: Configuration, log: Dataset) -> Evaluator | None
 
 
 def whole_seed(seed: Any) -> Any:
-    """NumPy's whole numbers as Python's; what is none is refused where all members are checked."""
+    """A NumPy integer as a Python one. Anything else is returned as it is: `check_members` refuses what is no seed."""
     return int(seed) if isinstance(seed, np.integer) else seed
 
 

@@ -58,7 +58,7 @@ class Limit:
     @property
     def discounted_steps(self) -> float:
         """The discounted number of steps in the horizon: what a cost of 1 per step adds up to."""
-        return float((1.0 - self.discount**self.horizon) / (1.0 - self.discount))
+        return discounted_steps(self.discount, self.horizon)
 
     @property
     def per_step(self) -> float:
@@ -92,6 +92,11 @@ def check_range(limits: Any) -> None:
             f"a range of limits is two different finite costs of at least 0, the smaller first, such as 20 60, not "
             f"{' '.join(map(str, limits)) if isinstance(limits, list | tuple) else limits!r}"
         )
+
+
+def discounted_steps(discount: float, horizon: float) -> float:
+    """1 + discount + discount^2 + ...: as many terms as the horizon has steps."""
+    return float((1.0 - discount**horizon) / (1.0 - discount))
 
 
 def over_horizon(endless: float, discount: float, horizon: float) -> float:

@@ -9,46 +9,28 @@ most l from each state:
     Step 2   learn Qr by a Bellman operator that backs up only from pairs with Qc <= l
     Step 3   maximise indicator(Qc <= l) Qr over the policy's actions
 
-Names follow the paper: s, a are a logged pair, s', a' what follows, l the limit. This file is the paper and nothing else;
-what `ringfence.CPQ()` changes is in `cpq_departures.py`.
+Names follow the paper: s, a are a logged pair, s', a' what follows, l the limit. This file is the paper and nothing else:
+hyper-parameters are in `cpq_settings.py`, and what `ringfence.CPQ()` changes is in `cpq_departures.py`.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from ringfence.algorithms.checks import check_settings, fraction, one_of, positive
-from ringfence.algorithms.critics import Critics, describe_critics, fresh_critics, smaller_value
-from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec, Stage
-from ringfence.algorithms.ood import LatentKL, calibrated, cvae_loss, is_ood
-from ringfence.algorithms.optimise import Adam
-from ringfence.algorithms.watch import cpq_diagnostics, cpq_warnings
-from ringfence.networks import Critic, TanhGaussianActor, describe_cvae, polyak, sample_tanh, tanh_log_prob
+from ringfence.algorithms.cpq_settings import CPQSettings
+from ringfence.algorithms.cpq_settings import State as State
+from ringfence.algorithms.critics import Critics, fresh_critics, smaller_value
+from ringfence.algorithms.interface import Batch, Metrics, Spec, Stage
+from ringfence.algorithms.ood import LatentKL, cvae_loss, is_ood
+from ringfence.networks import Critic, TanhGaussianActor, polyak, sample_tanh, tanh_log_prob
 
 Scalar = Float[Array, ""]
 PerState = Float[Array, " batch"]
 Values = Float[Array, "*batch"]
 Actions = Float[Array, "*batch act"]
-
-
-class State(eqx.Module):
-    """Everything that training changes, and the limit."""
-
-    limit: Scalar  # l
-    detector: LatentKL  # the CVAE and the threshold d
-    critics: Critics
-    targets: Critics
-    actor: TanhGaussianActor
-    alpha: Scalar
-    detector_optimiser: optax.OptState
-    critic_optimiser: optax.OptState
-    actor_optimiser: optax.OptState
 
 
 # Step 1: the cost critic
@@ -91,8 +73,7 @@ def cost_critic_loss(
 
 
 def alpha_step(alpha: Scalar, ood_values: PerState, ood_limit: Scalar, rate: float) -> Scalar:
-    """Eq. (5), automatic alpha: dual ascent on alpha >= 0, which rises while E Qc(s, nu(s)) < l_c and falls above. The mean
-    is over all states; one without an OOD action counts as 0."""
+    """Eq. (5), automatic alpha >= 0: it rises while E Qc(s, nu(s)) < l_c. A state without an OOD action counts as 0."""
     return jnp.maximum(alpha + rate * jnp.mean(ood_limit - ood_values), 0.0)
 
 
@@ -133,55 +114,14 @@ def score_function_loss(objective: Float[Array, "n batch"], log_prob: Float[Arra
     return -jnp.mean(jax.lax.stop_gradient(objective - baseline) * log_prob)
 
 
-class ActorLoss(NamedTuple):
-    """The loss of Step 3, and what it was computed from."""
-
-    loss: Scalar
-    actions: Float[Array, "n batch act"]
-    metrics: Metrics
-
-
-# The method
+# Algorithm 1
 
 
 @dataclass(frozen=True)
-class PaperCPQ:
-    """The hyper-parameters of CPQ as printed. What the paper's main text leaves open (d, beta, learning rates, network
-    sizes) has our values."""
+class PaperCPQ(CPQSettings):
+    """CPQ as printed. Its hyper-parameters are those of `CPQSettings`."""
 
     name: ClassVar[str] = "cpq-paper"
-    shown: ClassVar[tuple[str, ...]] = ("detector_loss", "indicator", "ood_rate", "alpha", "qr_policy", "qc_policy")
-    small: ClassVar[Mapping[str, Any]] = {"cvae_steps": 200, "ood_samples": 4, "actor_learning_rate": 3e-3}
-
-    limit: float | None = None  # l: bound on the expected discounted cost from each state
-    discount: float = 0.99
-    batch_size: int = 256
-    hidden: tuple[int, ...] = (256, 256)
-    learning_rate: float = 3e-4  # of the CVAE and the critics (Adam)
-    actor_learning_rate: float = 3e-4
-    tau: float = 0.005  # of the target critics
-
-    # VAE training
-    cvae_steps: int = 20_000  # M
-    beta: float = 1.0
-    decoder_std: float = 0.05  # sets the scale of beta and d; at 1 the posterior collapses
-    ood_threshold: float | None = None  # d as an absolute KL; None takes the quantile below
-    ood_quantile: float = 0.99  # d as a quantile of the log's own KL: it means the same on every log
-
-    # Policy training
-    ood_samples: int = 10  # n
-    ood_limit_ratio: float = 1.5  # l_c / l
-    alpha: float | None = None  # None tunes it from 0, Eq. (5)
-    alpha_rate: float = 1e-3
-    actor_gradient: Literal["reparametrised", "score"] = "reparametrised"  # which "policy gradient" line 14 means
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        positive(self, "actor_learning_rate", "tau", "cvae_steps", "ood_samples", "beta", "decoder_std")
-        positive(self, "ood_limit_ratio")
-        positive(self, "alpha_rate", zero=True)
-        fraction(self, "ood_quantile")
-        one_of(self, "actor_gradient", ("reparametrised", "score"))
 
     def init(self, key: PRNGKeyArray, limit: Scalar, spec: Spec) -> State:
         """Algorithm 1, lines 1 and 8."""
@@ -204,10 +144,8 @@ class PaperCPQ:
 
     def stages(self, steps: int) -> tuple[Stage, ...]:
         """Algorithm 1: "VAE Training", then "Policy Training" with the VAE fixed."""
-        return (
-            Stage("detector", self.cvae_steps, self.update_detector, self.calibrate_detector),
-            Stage("policy", steps, self.update),
-        )
+        detector = Stage("detector", self.cvae_steps, self.update_detector, self.calibrate_detector)
+        return detector, Stage("policy", steps, self.update)
 
     def update_detector(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
         """Algorithm 1, lines 4 and 5."""
@@ -219,11 +157,6 @@ class PaperCPQ:
         value, gradient = jax.value_and_grad(loss)(state.detector)
         detector, optimiser = self._critic_adam.step(gradient, state.detector_optimiser, state.detector)
         return replace(state, detector=detector, detector_optimiser=optimiser), {"detector_loss": value}
-
-    def calibrate_detector(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
-        """Set d, and measure how well the detector tells the log's actions from random ones."""
-        detector, report = calibrated(state.detector, batch, key, self.ood_threshold, self.ood_quantile)
-        return replace(state, detector=detector), report
 
     def update(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
         """Algorithm 1, lines 11 to 16, on the mini-batch of line 10. A line that a departure may replace is a function."""
@@ -243,15 +176,13 @@ class PaperCPQ:
 
         def critic_loss(critics: Critics) -> tuple[Scalar, Any]:
             # One gradient for both losses: they share no parameter.
-            cost_loss, (qc, ood_values) = cost_critic_loss(
-                critics.cost, batch, cost_target, ood, state.alpha, ood_limit
-            )
+            cost_loss, (qc, qc_ood) = cost_critic_loss(critics.cost, batch, cost_target, ood, state.alpha, ood_limit)
             reward_loss, qr = reward_critic_loss(critics.reward, batch, reward_target)
-            return cost_loss + reward_loss, (cost_loss, reward_loss, qr, qc, ood_values)
+            return cost_loss + reward_loss, (cost_loss, reward_loss, qr, qc, qc_ood)
 
-        gradient, (cost_loss, reward_loss, qr, qc, ood_values) = jax.grad(critic_loss, has_aux=True)(state.critics)
+        gradient, (cost_loss, reward_loss, qr, qc, qc_ood) = jax.grad(critic_loss, has_aux=True)(state.critics)
         critics, critic_optimiser = self._critic_adam.step(gradient, state.critic_optimiser, state.critics)
-        alpha = self.next_alpha(state.alpha, ood_values, ood, ood_limit) if self.alpha is None else state.alpha
+        alpha = self.next_alpha(state.alpha, qc_ood, ood, ood_limit) if self.alpha is None else state.alpha
 
         # Line 14: the actor
         gradient, actor_metrics = jax.grad(self.actor_loss, has_aux=True)(state.actor, critics, batch, state, actor_key)
@@ -266,17 +197,10 @@ class PaperCPQ:
             critic_optimiser=critic_optimiser,
             actor_optimiser=actor_optimiser,
         )
-        return state, {
-            "cost_loss": cost_loss,
-            "reward_loss": reward_loss,
-            "alpha": alpha,
-            "qr_data": qr.mean(),
-            "qc_data": qc.mean(),
-            "qc_ood": ood_values.sum() / jnp.maximum(ood.has_ood.sum(), 1.0),
-            "ood_rate": kept.mean(),
-            "kl_policy": scores.mean(),
-            **actor_metrics,
-        }
+        metrics = {"cost_loss": cost_loss, "reward_loss": reward_loss, "alpha": alpha, **actor_metrics}
+        metrics |= {"qr_data": qr.mean(), "qc_data": qc.mean(), "ood_rate": kept.mean(), "kl_policy": scores.mean()}
+        metrics |= {"qc_ood": qc_ood.sum() / jnp.maximum(ood.has_ood.sum(), 1.0)}
+        return state, metrics
 
     # The lines that a departure may replace
 
@@ -290,8 +214,7 @@ class PaperCPQ:
         return all_ood_actions(candidates, kept)
 
     def next_actions(self, state: State, batch: Batch, key: PRNGKeyArray) -> Actions:
-        """a' ~ pi(. | s')."""
-        return sample_tanh(state.actor(batch.next_observations), key)[0]
+        return sample_tanh(state.actor(batch.next_observations), key)[0]  # a' ~ pi(. | s')
 
     def cost_target(self, state: State, batch: Batch, next_actions: Actions) -> PerState:
         return cost_bellman_target(state.targets.cost, batch, next_actions, self.discount)
@@ -313,7 +236,7 @@ class PaperCPQ:
 
     def objective_loss(
         self, actor: TanhGaussianActor, critics: Critics, batch: Batch, limit: Scalar, key: PRNGKeyArray
-    ) -> ActorLoss:
+    ) -> tuple[Scalar, Float[Array, "n batch act"], Metrics]:
         """- E objective(s, a), a ~ pi. No gradient reaches the critics, and none flows through the indicator itself."""
         by_score = self.actor_gradient == "score"
         gaussian = actor(batch.observations)
@@ -322,33 +245,6 @@ class PaperCPQ:
         qr = smaller_value(critics.reward, batch.observations, judged)
         qc = critics.cost(batch.observations, judged)
         objective = self.actor_objective(qr, qc, limit)
-        loss = -jnp.mean(objective)
-        if by_score:
-            loss = score_function_loss(objective, tanh_log_prob(gaussian, judged))
+        loss = score_function_loss(objective, tanh_log_prob(gaussian, judged)) if by_score else -jnp.mean(objective)
         means = {"indicator": jnp.mean(qc <= limit), "qr_policy": qr.mean(), "qc_policy": qc.mean()}
-        return ActorLoss(loss, actions, {"actor_loss": loss, **means})
-
-    def policy_actor(self, state: State) -> TanhGaussianActor:
-        """The actor that is handed out."""
-        return state.actor
-
-    # What the loop asks besides
-
-    def diagnose(self, state: State, sample: Sample, key: PRNGKeyArray) -> Metrics:
-        return cpq_diagnostics(state, self.policy_actor(state), sample, key)
-
-    def export(self, state: State) -> Export:
-        cvae, critics = describe_cvae(state.detector.cvae), describe_critics(state.critics)
-        networks = {"actor": self.policy_actor(state), **critics, **cvae}
-        return Export("tanh-gaussian", networks, {"threshold": state.detector.threshold[None]})
-
-    def warnings(self, stage: str, history: list[Mapping[str, float]]) -> list[str]:
-        return cpq_warnings(stage, history)
-
-    @property
-    def _critic_adam(self) -> Adam:
-        return Adam(self.learning_rate)
-
-    @property
-    def _actor_adam(self) -> Adam:
-        return Adam(self.actor_learning_rate)
+        return loss, actions, {"actor_loss": loss, **means}

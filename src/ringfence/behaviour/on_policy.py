@@ -108,7 +108,7 @@ def flattened(grid: Grid) -> Grid:
 
 
 def minibatches(key: PRNGKeyArray, rows: int, size: int, epochs: int) -> Int[Array, "minibatches size"]:
-    """The rows of each minibatch: every epoch in an order of its own, without the rest that fills no minibatch."""
+    """The rows of each minibatch: a new order in every epoch; a remainder smaller than a minibatch is dropped."""
     orders = jax.vmap(lambda k: jax.random.permutation(k, rows))(jax.random.split(key, epochs))
     return orders[:, : rows // size * size].reshape(-1, size)
 

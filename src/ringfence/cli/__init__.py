@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def show_what_cannot_be_encoded() -> None:
-    """A terminal or a file that is not in UTF-8 gets a sign that it does not have by its number, and no error."""
+    """Where the output is not UTF-8, a character that its encoding lacks is written by its number; nothing is raised."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

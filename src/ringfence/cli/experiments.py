@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.cli.options import LARGEST_SEED, Parser, add_verb, whole
+from ringfence.experiments.paper import FIGURES, SCALES, SEEDS
+from ringfence.training import defaults
 
 
 def add_reproduce(verbs: Any) -> None:
@@ -21,28 +23,45 @@ def add_reproduce(verbs: Any) -> None:
         "  ringfence reproduce figure2 --tasks hopper --limits 27 30 33 --engine ray --address auto\n\n"
         "Stop it at any time and start it again: only what is missing runs.",
     )
-    parser.add_argument(
-        "figure", choices=("figure1", "figure2"), help="curves at l = 30, or cost and return over limits"
-    )
+    parser.add_argument("figure", choices=FIGURES, help="curves at l = 30, or cost and return over limits")
     parser.add_argument("--out", default="reproduction", metavar="STORE", help=STORE_HELP)
     parser.add_argument("--steps", type=whole(1), metavar="N", help="updates of each policy (default: the scale's)")
     parser.add_argument("--rows", type=whole(1), metavar="N", help="transitions in each log (default: the scale's)")
     parser.add_argument(
-        "--seeds", type=whole(0, LARGEST_SEED), nargs="+", default=[0, 1, 2], metavar="S", help="default 0 1 2"
+        "--seeds",
+        type=whole(0, LARGEST_SEED),
+        nargs="+",
+        default=list(SEEDS),
+        metavar="S",
+        help=f"default {' '.join(map(str, SEEDS))}",
     )
     parser.add_argument("--tasks", nargs="+", metavar="T", help="hopper, halfcheetah, walker2d (default: all)")
     parser.add_argument("--methods", nargs="+", metavar="M", help="such as cpq-paper, cpq, bc-safe (default: all)")
     parser.add_argument("--limits", type=float, nargs="+", metavar="L", help="discounted (default: the figure's)")
-    parser.add_argument("--evaluate-every", type=whole(1), default=5000, metavar="N", help="steps (default 5000)")
     parser.add_argument(
-        "--episodes", type=whole(1), default=10, metavar="N", help="of each evaluation on the way (default 10)"
+        "--evaluate-every",
+        type=whole(1),
+        default=defaults.EVALUATE_EVERY,
+        metavar="N",
+        help="steps (default %(default)s)",
     )
     parser.add_argument(
-        "--test-episodes", type=whole(1), default=50, metavar="N", help="for each last iterate (default 50)"
+        "--episodes",
+        type=whole(1),
+        default=defaults.EPISODES,
+        metavar="N",
+        help="of each evaluation on the way (default %(default)s)",
     )
     parser.add_argument(
-        "--scale", choices=("default", "paper"), default="default",
-        help="default: 50,000 steps and 500,000 rows; paper: 500,000 steps and 2,000,000 rows",
+        "--test-episodes",
+        type=whole(1),
+        default=defaults.TEST_EPISODES,
+        metavar="N",
+        help="for each last iterate (default %(default)s)",
+    )
+    parser.add_argument(
+        "--scale", choices=tuple(SCALES), default="default",
+        help="; ".join(f"{name}: {scale.steps:,} steps and {scale.rows:,} rows" for name, scale in SCALES.items()),
     )  # fmt: skip
     parser.add_argument("--width", type=whole(1), metavar="N", help="of hidden layers (default: each method's own)")
     add_engine_options(parser)

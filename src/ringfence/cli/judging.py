@@ -20,7 +20,15 @@ from ringfence.cli.options import (
 )
 from ringfence.cli.training import NOT_INSIDE
 from ringfence.errors import InvalidSetting
+from ringfence.training import defaults
 from ringfence.training.configuration import READING
+
+
+def add_confidence(parser: argparse.ArgumentParser) -> None:
+    default = defaults.CONFIDENCE
+    parser.add_argument(
+        "--confidence", type=float, default=default, help=f"of each one-sided bound (default {default})"
+    )
 
 
 def add_judge(verbs: Any) -> None:
@@ -38,7 +46,7 @@ def add_judge(verbs: Any) -> None:
     parser.add_argument("policy", type=Path, metavar="POLICY", help="a policy file, or a run's directory")
     parser.add_argument("log", metavar="LOG", nargs="?", help=f"{LOG_HELP} (default: the run's own)")
     add_log_options(parser)
-    parser.add_argument("--confidence", type=float, default=0.95, help="of each one-sided bound (default 0.95)")
+    add_confidence(parser)
     parser.add_argument(
         "--against", type=Path, nargs="+", default=[], metavar="POLICY", help="policies to compare with"
     )
@@ -111,7 +119,7 @@ def split_for(run: Any, log: Any) -> tuple[Any, Any]:
 
 
 def warn_of_flattered(policies: Any, log: Any, learned: Any) -> None:
-    """A policy is not judged in silence by episodes that trained it."""
+    """Warn if a policy is judged by episodes that it was trained on."""
     for name, policy in policies.items():
         whole = policy.metadata.get("log_fingerprint")
         part = policy.metadata.get("learned_from", whole)
@@ -135,7 +143,7 @@ def add_choose(verbs: Any) -> None:
     )
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directories, or policy files in them")
     parser.add_argument("--limit", type=float, metavar="L", help="bound on the discounted cost (default: the runs')")
-    parser.add_argument("--confidence", type=float, default=0.95, help="of each one-sided bound (default 0.95)")
+    add_confidence(parser)
     parser.add_argument("--seed", type=whole(0, LARGEST_SEED), default=0, help="which episodes choose (default 0)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 

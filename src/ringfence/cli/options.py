@@ -178,8 +178,7 @@ def _limit(value: float, options: argparse.Namespace, log: Any, discount: float)
 
 
 def note_what_is_given(parser: Parser) -> None:
-    """Afterwards `options.given` names the options that the user typed, whatever their values; the others have their
-    defaults as before."""
+    """Make the parser set `options.given`, the names of the options that the user typed. The others have their defaults."""
     standard = {action.dest: action.default for action in parser._actions if action.option_strings}
     for action in parser._actions:
         if action.option_strings and action.dest != "help":
@@ -198,13 +197,13 @@ def note_what_is_given(parser: Parser) -> None:
 
 
 def refuse(given: Collection[str], why: str) -> None:
-    """Raise if any of these options was given: one that has no effect is not taken in silence."""
+    """Raise if any of these options, which have no effect here, was given."""
     if given:
         raise InvalidSetting(f"{', '.join('--' + name.replace('_', '-') for name in sorted(given))}: {why}")
 
 
 def warn_of_unfinished(policies: Mapping[str, Any]) -> None:
-    """A policy whose training was stopped is not used in silence."""
+    """Warn of policies whose training was stopped early."""
     for name, policy in policies.items():
         done, planned = (policy.metadata.get(name) for name in ("steps_done", "steps_planned"))
         if done is not None and planned is not None and done < planned:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.cli.options import COST_HELP, LARGEST_SEED, TASK_HELP, add_verb, picture, warn_of_unfinished, whole
+from ringfence.training import defaults
 
 
 def add_evaluate(verbs: Any) -> None:
@@ -23,7 +24,9 @@ def add_evaluate(verbs: Any) -> None:
     parser.add_argument(
         "--horizon", type=whole(1), metavar="H", help="cut episodes off after H steps (default: the task's)"
     )
-    parser.add_argument("--episodes", type=whole(1), default=10, help="how many episodes (default 10)")
+    parser.add_argument(
+        "--episodes", type=whole(1), default=defaults.EPISODES, help="how many episodes (default %(default)s)"
+    )
     parser.add_argument(
         "--seed",
         type=whole(0, LARGEST_SEED),

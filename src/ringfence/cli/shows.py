@@ -14,9 +14,11 @@ def add_theory(verbs: Any) -> None:
     )
     parser.add_argument("--seed", type=whole(0, LARGEST_SEED), default=0)
     parser.add_argument(
-        "--cases", type=whole(1), default=300, metavar="N", help="random problems per claim (default 300)"
+        "--cases", type=whole(1), default=300, metavar="N", help="random problems per claim (default %(default)s)"
     )
-    parser.add_argument("--logs", type=whole(1), default=20, metavar="N", help="sampled logs per example (default 20)")
+    parser.add_argument(
+        "--logs", type=whole(1), default=20, metavar="N", help="sampled logs per example (default %(default)s)"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace what an earlier call wrote there")
 
 

@@ -88,7 +88,7 @@ def flags(column: str, values: ArrayLike, labels: Labels) -> NDArray[np.bool_]:
 
 
 def per_row(column: str, values: ArrayLike, labels: Labels) -> NDArray[Any]:
-    """Numbers or text of shape (rows,): names of episodes and of behaviours, none made equal to another on the way."""
+    """Numbers or text of shape (rows,): ids of episodes or behaviours. Different ones stay different."""
     array = _as_written(values)
     if array.dtype.kind not in "biufUSO":
         raise WrongShape(f"{column_label(column, labels)} holds {array.dtype}; needed: whole numbers or text")

@@ -175,7 +175,7 @@ def _numbered(prefix: str, present: Sequence[str]) -> tuple[str, ...]:
 
 
 def _each_used_once(found: Mapping[str, Sequence[str]]) -> None:
-    """A column that serves twice is a slip, except that a state may serve as the cost or the reward it is."""
+    """Raise if a column is used twice. An observation may also be the cost or the reward."""
     for column in MATRICES:
         names = list(found.get(column, ()))
         repeated = [name for name in names if names.count(name) > 1]

@@ -86,7 +86,7 @@ def _csv_names(path: Path, style: CsvStyle) -> tuple[str, list[str]]:
 
 
 def _delimiter(line: str) -> str:
-    """What divides the names in a file's first line; an error where that is in doubt."""
+    """The delimiter of the names in a file's first line; an error if several are possible."""
     counts = {delimiter: len(next(csv.reader([line], delimiter=delimiter))) for delimiter in DELIMITERS}
     divided = [delimiter for delimiter, names in counts.items() if names > 1]
     if len(divided) > 1:

@@ -46,7 +46,7 @@ def write_npz(log: RawLog, path: Path) -> None:
 
 
 def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """Every member by its name without suffix, each there once and under the name its own header has."""
+    """Every member by its name without suffix; an error if one comes twice or differs from the member's own header."""
     found: dict[str, zipfile.ZipInfo] = {}
     for member in archive.infolist():
         archive.open(member).close()  # raises where the index and the member's header disagree

@@ -107,7 +107,7 @@ def _read_ids(file: pa.parquet.ParquetFile, footer: Footer, name: str) -> pa.Chu
 
 
 def _stated_range(file: pa.parquet.ParquetFile, footer: Footer, group: int, name: str) -> tuple[float, float] | None:
-    """Where the writer stated it for a type whose order is that of numbers."""
+    """The least and greatest value in the file's statistics, for types that are ordered like numbers; else None."""
     kind = file.schema_arrow.field(name).type
     plain = pa.types.is_signed_integer(kind) or pa.types.is_boolean(kind)
     plain = plain or pa.types.is_float32(kind) or pa.types.is_float64(kind)
@@ -131,7 +131,7 @@ def _require_lengths(part: pa.RecordBatch, names: tuple[str, ...]) -> None:
 
 
 def _require_range(name: str, values: NDArray[Any], stated: tuple[float, float] | None) -> None:
-    """The least and greatest value that the writer stated, where it did, hold what was read."""
+    """Raise if a value lies outside the range that the file's own statistics state."""
     found = values[~np.isnan(values)] if values.dtype.kind == "f" else values
     if stated is None or not len(found):
         return

@@ -16,6 +16,7 @@ from ringfence.errors import InvalidSetting, MissingExtra, RingfenceError, Wrong
 from ringfence.evaluation.episodes import Controller, Episode, run_episodes
 from ringfence.evaluation.result import Evaluation
 from ringfence.tasks.costs import Cost
+from ringfence.training import defaults
 from ringfence.values import is_number
 
 TaskLike = str | tasks.Task | Callable[..., Any]
@@ -52,7 +53,7 @@ class Evaluator:
             )
 
     def episodes(
-        self, policy: Controller, count: int = 10, *, seed: int = 0, deterministic: bool = True
+        self, policy: Controller, count: int = defaults.EPISODES, *, seed: int = 0, deterministic: bool = True
     ) -> list[Episode]:
         """Episode i is seeded with `seed + i`; the result is the same for any `parallel`."""
         if count < 1:
@@ -66,7 +67,7 @@ class Evaluator:
     def __call__(
         self,
         policy: Controller,
-        episodes: int = 10,
+        episodes: int = defaults.EPISODES,
         *,
         seed: int = 0,
         limit: float | None = None,
@@ -123,7 +124,7 @@ def evaluate(
     policy: Controller,
     task: TaskLike,
     *,
-    episodes: int = 10,
+    episodes: int = defaults.EPISODES,
     seed: int = 0,
     limit: float | None = None,
     discount: float | None = None,

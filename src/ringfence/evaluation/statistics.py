@@ -14,6 +14,7 @@ Scores = Sequence[Float[np.ndarray, "*resamples seeds"]]
 """One array for each task; a leading axis, where there is one, counts resamples."""
 Statistic = Callable[[Scores], Float[np.ndarray, "*resamples"]]
 RESAMPLES = 2000
+LEVEL = 0.95  # of intervals
 
 
 def interquartile_mean(scores: Scores) -> Float[np.ndarray, "*resamples"]:
@@ -32,7 +33,7 @@ def mean_of_tasks(scores: Scores) -> Float[np.ndarray, "*resamples"]:
 
 
 def bootstrap_interval(
-    values: Float[np.ndarray, " n"], level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+    values: Float[np.ndarray, " n"], level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of the mean (Efron, 1979): the values are drawn again, with replacement."""
     return percentiles(resample(values, resamples, np.random.default_rng(seed)).mean(axis=1), level)
@@ -42,7 +43,7 @@ def stratified_interval(
     scores: Scores,
     statistic: Statistic = interquartile_mean,
     *,
-    level: float = 0.95,
+    level: float = LEVEL,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> tuple[float, float]:
@@ -63,7 +64,7 @@ def probability_of_improvement(ours: Scores, theirs: Scores) -> Float[np.ndarray
 
 
 def improvement_interval(
-    ours: Scores, theirs: Scores, *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+    ours: Scores, theirs: Scores, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float, float]:
     """Percentile interval of `probability_of_improvement`, the seeds of both drawn again independently."""
     rng = np.random.default_rng(seed)

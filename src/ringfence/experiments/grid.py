@@ -15,6 +15,7 @@ from typing import Any
 
 from ringfence.errors import InvalidSetting, UnreadableFile
 from ringfence.limits import check_limit
+from ringfence.training import defaults
 
 FORMAT = 1  # of cells and results; changes when the same cell would mean another run
 
@@ -74,12 +75,12 @@ class Variant:
 class Schedule:
     """How long a cell trains and how it is looked at."""
 
-    steps: int = 50_000
-    evaluate_every: int = 5_000
-    episodes: int = 10  # of each evaluation on the way
-    test_episodes: int = 50  # of the last iterate, on episodes that no evaluation on the way has used
-    log_every: int = 1_000
-    checkpoint_every: int = 5_000
+    steps: int = defaults.STEPS
+    evaluate_every: int = defaults.EVALUATE_EVERY
+    episodes: int = defaults.EPISODES  # of each evaluation on the way
+    test_episodes: int = defaults.TEST_EPISODES  # of the last iterate, other ones than evaluations on the way have used
+    log_every: int = defaults.LOG_EVERY
+    checkpoint_every: int = defaults.CHECKPOINT_EVERY
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 
 from ringfence.errors import InvalidSetting
 from ringfence.experiments.grid import Experiment, LogSource, Schedule, Variant, choose, grid
+from ringfence.training import defaults
 
 VARIANTS = {
     variant.label: variant
@@ -40,7 +41,8 @@ class Scale:
     rows: int
 
 
-SCALES = {"default": Scale(50_000, 500_000), "paper": Scale(500_000, 2_000_000)}
+SEEDS = (0, 1, 2)
+SCALES = {"default": Scale(defaults.STEPS, 500_000), "paper": Scale(500_000, 2_000_000)}
 
 
 def figure_grid(
@@ -49,13 +51,13 @@ def figure_grid(
     scale: str = "default",
     steps: int | None = None,
     rows: int | None = None,
-    seeds: Sequence[int] = (0, 1, 2),
+    seeds: Sequence[int] = SEEDS,
     tasks: Sequence[str] | None = None,
     methods: Sequence[str] | None = None,
     limits: Sequence[float] | None = None,
-    evaluate_every: int = 5_000,
-    episodes: int = 10,
-    test_episodes: int = 50,
+    evaluate_every: int = defaults.EVALUATE_EVERY,
+    episodes: int = defaults.EPISODES,
+    test_episodes: int = defaults.TEST_EPISODES,
     width: int | None = None,
 ) -> Experiment:
     """The cells of a figure; what is given narrows or widens it. `width` is that of both hidden layers of every network, in

@@ -359,7 +359,7 @@ class Session:
                 self.progress.warn(sentence)
 
     def _lines(self, stream: str) -> int:
-        """How many lines of a kind a run that goes on from here must find, for however many steps it is planned."""
+        """How many lines of this stream a run that resumes here must find, whatever its planned number of steps."""
         return sum(self._on_schedule(stream, row) for row in getattr(self.result, stream)) + self.lost[stream]
 
     def _on_schedule(self, stream: str, row: Row) -> bool:

@@ -94,7 +94,7 @@ class Run:
                 )
 
     def made(self, artifact: Artifact, member: Member | None = None) -> bool:
-        """Whether this run made it (for this member), as far as it says. Files of earlier versions do not name their run."""
+        """Whether method, seed and limit fit, and the run that it names, if it names one, is this one."""
         mark = digest(self.configuration.identity())
         ours = artifact.method == self.configuration.method and artifact.metadata.get("run", mark) == mark
         return ours and any(

@@ -110,7 +110,7 @@ class RunDirectory:
         self.write(configuration)
 
     def free_if_not_begun(self) -> None:
-        """Take the configuration of a refused run back, so that its directory is there for a better one."""
+        """Remove the configuration of a run that was refused, so that its directory can be used again."""
         if not self.checkpoints.exists() and not (self.path / "metrics.jsonl").exists():
             (self.path / "config.json").unlink(missing_ok=True)
 

@@ -8,6 +8,7 @@ from ringfence.data.dataset import Dataset
 from ringfence.evaluation.episodes import Controller
 from ringfence.evaluation.ope.judge import Judge, Judgement
 from ringfence.limits import DISCOUNT
+from ringfence.training import defaults
 
 CHOOSING_SHARE = 0.5  # of the judging episodes; the rest judge the winner again
 
@@ -39,7 +40,7 @@ def choose(
     reference: Dataset | None = None,
     discount: float = DISCOUNT,
     horizon: int | None = None,
-    confidence: float = 0.95,
+    confidence: float = defaults.CONFIDENCE,
     seed: int = 0,
 ) -> Choice:
     """The policy with the greatest lower bound of return among those whose upper bound of cost is inside the limit; of

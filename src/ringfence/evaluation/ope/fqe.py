@@ -23,6 +23,7 @@ from scipy import linalg
 
 from ringfence.data.dataset import Dataset
 from ringfence.evaluation.ope.features import Features, Rows
+from ringfence.limits import discounted_steps
 
 Vector = NDArray[np.float64]
 RIDGE = 1e-3  # of each feature's own size
@@ -220,7 +221,7 @@ class FittedQ:
         return out
 
     def _possible(self, value: Vector) -> bool:
-        steps = (1 - self.discount**self.horizon) / (1 - self.discount)
+        steps = discounted_steps(self.discount, self.horizon)
         log = self.log
         least = np.array([min(float(log.rewards.min()), 0.0), 0.0]) * steps
         most = np.array([max(float(log.rewards.max()), 0.0), float(log.costs.max())]) * steps

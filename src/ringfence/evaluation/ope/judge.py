@@ -20,6 +20,7 @@ from ringfence.evaluation.ope.opinion import SecondOpinion, second_opinion
 from ringfence.evaluation.ope.support import Coverage, Support
 from ringfence.evaluation.ope.tail import tail_of
 from ringfence.limits import DISCOUNT, check_limit
+from ringfence.training import defaults
 
 MOST_FOREIGN = 0.2  # share of foreign actions on the policy's path above which the log cannot tell
 MOST_FOREIGN_MODELLED = 0.4  # the same on its path in the model of the plant
@@ -145,7 +146,12 @@ class Judge:
         self.coverage = Coverage(self.fitted, seed)
 
     def __call__(
-        self, policy: Controller, limit: float | None = None, *, confidence: float = 0.95, name: str | None = None
+        self,
+        policy: Controller,
+        limit: float | None = None,
+        *,
+        confidence: float = defaults.CONFIDENCE,
+        name: str | None = None,
     ) -> Judgement:
         if not 0.5 <= confidence < 1:
             raise InvalidSetting(f"confidence must lie between 0.5 and 1, not {confidence}")
@@ -320,7 +326,7 @@ def judge(
     reference: Dataset | None = None,
     discount: float = DISCOUNT,
     horizon: int | None = None,
-    confidence: float = 0.95,
+    confidence: float = defaults.CONFIDENCE,
     seed: int = 0,
     name: str | None = None,
 ) -> Judgement:

@@ -11,7 +11,7 @@ from ringfence.errors import CheckpointError, EmptyData, InvalidSetting
 from ringfence.evaluation.ope.choose import Choice, choose
 from ringfence.evaluation.ope.judge import Judge, Judgement
 from ringfence.files import write_json
-from ringfence.training import Configuration, Run
+from ringfence.training import Configuration, Run, defaults
 from ringfence.training.rundir import JUDGEMENT_FILE
 
 HOLDOUT_SEED = 0
@@ -46,7 +46,9 @@ def parts_of(run: Run, log: Dataset) -> tuple[Dataset, Dataset]:
     return learned, judging
 
 
-def judge_run(run: Run, learned: Dataset, judging: Dataset, *, confidence: float = 0.95) -> list[Judgement]:
+def judge_run(
+    run: Run, learned: Dataset, judging: Dataset, *, confidence: float = defaults.CONFIDENCE
+) -> list[Judgement]:
     """The judgement on each member's policy, kept in the run's directory if it has one."""
     judge = Judge(judging, learned, discount=run.configuration.discount, horizon=run.configuration.horizon)
     found = [
@@ -93,7 +95,7 @@ def choose_among_runs(
     log: Dataset,
     limit: float | None = None,
     *,
-    confidence: float = 0.95,
+    confidence: float = defaults.CONFIDENCE,
     seed: int = 0,
 ) -> Choice:
     """Choose among the policies of several runs on one log. All must have set the same episodes aside."""

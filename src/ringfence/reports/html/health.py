@@ -33,7 +33,7 @@ SIGNS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ),
     (
         "Share of foreign actions",
-        "Of the actions that were drawn to be pushed, those that the detector calls foreign.",
+        "Of the policy's actions drawn in each step, those that the detector calls foreign.",
         {"ood_rate": "foreign"},
     ),
     (
