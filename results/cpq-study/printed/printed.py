@@ -22,7 +22,7 @@ class Printed(PaperCPQ):
 
     cloned_start: bool = False  # the actor starts as a clone of the log
     reward_offset: float = 0.0  # added to every reward, so that none is negative
-    alpha_cap: float = float("inf")
+    alpha_cap: float = 1e6
     alpha_start: float = 0.0  # of the tuned alpha
 
     def init(self, key, limit, spec):
