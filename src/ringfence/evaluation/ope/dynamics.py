@@ -26,7 +26,7 @@ from ringfence.evaluation.ope.features import Rows
 from ringfence.networks import MLP
 
 Act = Callable[[Rows], Any]
-LEAST_ROWS = 20_000  # of a log that a model is fitted to
+LEAST_ROWS = 30_000  # of a log that a model is fitted to; with fewer, backups alone are sharper (docs/how-sure.md)
 MEMBERS = 4
 HIDDEN = (256, 256, 256)
 STEPS, BATCH, RATE = 6000, 128, 4e-3  # the rate falls to 0 as a cosine
