@@ -1,7 +1,7 @@
 """How well policies are judged from a log alone: estimates against the truth, for many policies.
 
     python -m benchmarks.ope results/ope --tasks tabular reactor                  # goes on where it stopped
-    python -m benchmarks.ope results/ope --tasks hopper halfcheetah walker2d --logs DIRECTORY --judging DIRECTORY
+    python -m benchmarks.ope results/ope --tasks hopper halfcheetah walker2d --logs DIRECTORY
     python -m benchmarks.ope results/ope --report                                 # tables and pictures of what is there
 
 A row per policy goes to `policies.jsonl` as soon as it is judged. Truth is exact in finite problems, and the mean of
@@ -58,6 +58,7 @@ def record(out, task, kind, name, judge, policy, limit, truth, part="development
         "foreign_on_path": j.support.foreign_on_path, "nearest": j.support.nearest,
         "effective_episodes": j.support.effective_episodes, "amplification": j.support.amplification,
         "sampling": j.sampling_spread, "distance": j.support.distance, "foreign_modelled": j.support.foreign_modelled,
+        "disputed": j.support.disputed,
         "return_is_bounded": j.return_is_bounded, "backups": [j.backups.value, j.backups.upper],
         "modelled": j.modelled and [j.modelled.value, j.modelled.upper],
         "calibration": j.calibration_spread, "importance_episodes": j.second_opinion.effective_episodes,
@@ -104,13 +105,14 @@ def reactor(out, options, rows=24_000):
 
 
 def robot(out, name, options):
-    """Policies learn from three fifths of the log in `--logs`; the log in `--judging`, which no policy has seen, judges."""
+    """Policies learn from three fifths of the log in `--logs`. What no policy has seen judges: the other two fifths, or the
+    log in `--judging`."""
     import ringfence
 
-    learned = ringfence.load(options.logs / f"{name}.h5").hold_out(0.4, 0)[0]
+    learned, judging = ringfence.load(options.logs / f"{name}.h5").hold_out(0.4, 0)
     judge = None
     if not options.truth_only:
-        judging = ringfence.load(options.judging / f"{name}.h5")
+        judging = ringfence.load(options.judging / f"{name}.h5") if options.judging else judging
         judge = Judge(at_most(judging, options.rows, 0), learned, horizon=options.horizon)
     cases = []
     for part in options.parts if options.policies else ():
@@ -128,7 +130,9 @@ def main():
         "--logs", type=Path, help="directory of ROBOT.h5, made by `ringfence collect --task ROBOT-torque`"
     )
     parser.add_argument(
-        "--judging", type=Path, help="another such directory, collected with another seed: these rows judge"
+        "--judging",
+        type=Path,
+        help="another such directory, collected with another seed, to judge policies saved elsewhere",
     )
     parser.add_argument("--rows", type=int, default=200_000, help="of a robot's log that judge, in whole episodes")
     parser.add_argument("--policies", type=Path, help="saved policies to judge as well: PART/ROBOT/NAME.safetensors")

@@ -1,4 +1,4 @@
-"""Roll-outs in a model of the plant, and one estimate from two."""
+"""Roll-outs in a model of the plant."""
 
 from dataclasses import replace
 
@@ -9,20 +9,23 @@ import numpy as np
 import pytest
 
 from ringfence.data import Dataset
-from ringfence.evaluation.ope.combine import Uncertain, mixed
-from ringfence.evaluation.ope.dynamics import Dynamics, fit_dynamics
+from ringfence.evaluation.ope.dynamics import Dynamics, fit_dynamics, jackknife_spread
 from ringfence.networks import MLP
 
 ENDS = 0.1  # the probability that an episode terminates in a step
 
 
+def linear_network(push: float) -> MLP:
+    """s' = s - push a, reward s, cost 3 a, an episode in ten ends in each step: without hidden layers."""
+    network = MLP(2, 4, (), key=jax.random.key(0))
+    weight = jnp.array([[0, 1, 0, 0], [-push, 0, 3, 0]])
+    bias = jnp.array([0, 0, 0, np.log(ENDS / (1 - ENDS))])
+    return eqx.tree_at(lambda n: (n.layers[0].weight, n.layers[0].bias), network, (weight, bias))
+
+
 @pytest.fixture(scope="module")
 def plant():
-    """s' = s - a / 2, reward s, cost 3 a, an episode in ten ends in each step: as a network without hidden layers."""
-    network = MLP(2, 4, (), key=jax.random.key(0))
-    weight = jnp.array([[0, 1, 0, 0], [-0.5, 0, 3, 0]])
-    bias = jnp.array([0, 0, 0, np.log(ENDS / (1 - ENDS))])
-    network = eqx.tree_at(lambda n: (n.layers[0].weight, n.layers[0].bias), network, (weight, bias))
+    network = linear_network(push=0.5)
     one, wide = np.ones(1, np.float32), np.full(2, 99, np.float32)
     unscaled = np.zeros(2, np.float32), np.ones(2, np.float32)
     told = np.zeros(3, np.float32), np.ones(3, np.float32)
@@ -38,6 +41,19 @@ def test_a_roll_out_adds_up_discounted_steps_that_are_still_alive(plant):
     last = np.zeros(rolled.alive.shape, bool)
     last[2] = True
     assert rolled.share(last) == pytest.approx(alive**2 / (1 + alive + alive**2))
+
+
+def test_a_plant_is_the_mean_of_all_networks_but_one_and_the_jackknife_makes_a_spread_of_them(plant):
+    model = replace(plant, networks=tuple(map(linear_network, (0.25, 0.5, 1.5))), usual=2.0)
+    rolled = model.roll_out(lambda s: 0 * s + 4, 2, 0.9)
+    # s' = 8 - push x 4, where push is the mean of the two others: 1, 7 / 8, 3 / 8
+    assert rolled.observations[1, :, 0, 0] == pytest.approx([4, 4.5, 6.5])
+    returned = 8 + 0.9 * (1 - ENDS) * np.array([4, 4.5, 6.5])
+    assert rolled.returned == pytest.approx(returned)
+    assert rolled.apart[0] == pytest.approx(np.std([1, 2, 6]) / 2 * np.ones((3, 5)))  # changes of -1, -2 and -6
+    # Of a mean, the jackknife is the standard error: std / sqrt(n). Leaving one out: (sum - x) / (n - 1).
+    parts = np.array([3.0, 5.0, 6.0, 10.0])
+    assert jackknife_spread((parts.sum() - parts) / 3) == pytest.approx(parts.std(ddof=1) / 2)
 
 
 def test_a_roll_out_stays_in_the_range_of_logged_states(plant):
@@ -78,13 +94,3 @@ def test_members_share_the_episodes_of_a_log_with_too_few_for_folds(episodes):
         terminations=np.zeros(rows, bool), truncations=ends, action_low=[-1.0], action_high=[1.0],
     )  # fmt: skip
     assert np.isfinite(fit_dynamics(log, steps=2).roll_out(lambda s: 0 * s, 3, 0.9).cost).all()
-
-
-def test_two_estimates_mix_by_their_certainty_and_their_disagreement_adds_to_the_spread():
-    first, second = Uncertain(10.0, 1.0), Uncertain(16.0, 2.0)
-    share = 4 / 5  # 1 / 1 against 1 / 4
-    value = share * 10 + (1 - share) * 16
-    second_moment = share * (1**2 + 10**2) + (1 - share) * (2**2 + 16**2)
-    assert mixed(first, second, most=1.0) == pytest.approx((value, np.sqrt(second_moment - value**2)))
-    assert mixed(first, second).value == pytest.approx(0.1 * 10 + 0.9 * 16)  # backups have a tenth at most
-    assert mixed(first, first) == pytest.approx(first)  # the same rows say it twice: no surer than once

@@ -1,10 +1,11 @@
 """A model of the plant, fitted to the log, in which a policy is rolled out: does it stay among the states of the log?
 
 Fitted Q evaluation asks what a policy does in logged states. A policy whose small errors add up leaves them, and no backup
-sees that. Here a few small networks learn (state, action) to (next state, reward, cost, whether the episode terminates),
-each without one fold of the episodes. The policy then acts in each of them from the states that logged episodes start in.
-What the networks say of a policy differs more the less the log says about it (Kidambi et al., "MOReL", 2020; Fu et al.,
-"Benchmarks for deep off-policy evaluation", 2021, judge robots best by such models).
+sees that. Here a few networks learn (state, action) to (next state, reward, cost, whether the episode terminates), each
+without one fold of the episodes. A plant is the mean of all networks but one: errors of single networks, which would add up
+over an episode, cancel in part. The policy acts in each of these plants from the states that logged episodes start in. The
+plants differ more the less the log says about the policy, and the jackknife makes a standard deviation of it (Kidambi et
+al., "MOReL", 2020; Fu et al., "Benchmarks for deep off-policy evaluation", 2021, judge robots best by such models).
 
 The roll-outs take the networks' expected next state. The plant's own noise, if it has any, is left out.
 """
@@ -17,41 +18,45 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from numpy.typing import NDArray
 
-from ringfence.algorithms.optimise import Adam
 from ringfence.data.dataset import Dataset
 from ringfence.evaluation.ope.features import Rows
 from ringfence.networks import MLP
 
 Act = Callable[[Rows], Any]
-LEAST_ROWS = 20_000  # of a log that a model is fitted to
-MEMBERS = 3
-HIDDEN = (128, 128)
-STEPS, BATCH, RATE = 5000, 256, 1e-3
-AVERAGED = 4.0  # the network is averaged over about the last 1/4 of the steps
-STARTS = 60  # roll-outs of each member
+LEAST_ROWS = 30_000  # of a log that a model is fitted to; with fewer, backups alone are sharper (docs/how-sure.md)
+MEMBERS = 4
+HIDDEN = (256, 256, 256)
+STEPS, BATCH, RATE = 6000, 128, 4e-3  # the rate falls to 0 as a cosine
+STARTS = 40  # roll-outs in each plant
+USUAL, USUAL_ROWS = (
+    0.995,
+    10_000,
+)  # networks that differ more than on this share of (so many) logged rows know too little
 
 
 @dataclass(frozen=True, eq=False)
 class RollOuts:
-    """What a policy does in each member's plant; rows beyond a termination have `alive` 0."""
+    """What a policy does in each plant; rows beyond a termination have `alive` 0."""
 
-    observations: Rows  # (steps, members, roll-outs, obs)
+    observations: Rows  # (steps, plants, roll-outs, obs)
     actions: Rows
-    rewards: Rows  # (steps, members, roll-outs)
+    rewards: Rows  # (steps, plants, roll-outs)
     costs: Rows
     alive: Rows  # the probability that the episode has not terminated before this step
+    apart: Rows  # how far the networks' predictions differ, in units of the most that they do on nearly all logged rows
     discount: float
 
     @property
     def returned(self) -> NDArray[np.float64]:
-        """(members,): mean discounted return."""
+        """(plants,): mean discounted return."""
         return self._sums(self.rewards)
 
     @property
     def cost(self) -> NDArray[np.float64]:
-        """(members,): mean discounted cost."""
+        """(plants,): mean discounted cost."""
         return self._sums(self.costs)
 
     def share(self, flags: NDArray[np.bool_]) -> float:
@@ -70,7 +75,7 @@ class RollOuts:
 @dataclass(frozen=True, eq=False)
 class Dynamics:
     """Networks from scaled (observation, action) to scaled (change of the observation, reward, cost) and the logit of
-    a termination."""
+    a termination; two or more."""
 
     networks: tuple[MLP, ...]
     starts: Rows  # first observations of logged episodes
@@ -82,36 +87,41 @@ class Dynamics:
     most_signals: Rows
     inputs: tuple[Rows, Rows]  # centre and spread of each column
     outputs: tuple[Rows, Rows]
+    usual: float = 1.0  # how far the networks differ at most on nearly all logged rows
 
-    def step(self, network: Any, observations: Rows, actions: Rows) -> tuple[Rows, Rows, Rows]:
-        """(next observations, (reward, cost), probability of termination)"""
+    def step(self, observations: Rows, actions: Rows) -> tuple[Rows, Rows, Rows, Rows]:
+        """(next observations, (reward, cost), probability of termination, how far the networks differ) in each plant, from
+        (plants, rows, columns)."""
         centre, spread = self.inputs
-        raw = np.asarray(_predict(network, (np.concatenate([observations, actions], 1) - centre) / spread))
+        scaled = (np.concatenate([observations, actions], 2) - centre) / spread
+        raw, apart = (np.asarray(x) for x in _predict(self.networks, scaled))
         centre, spread = self.outputs
-        predicted = raw[:, :-1] * spread + centre
-        following = np.clip(observations + predicted[:, :-2], self.least, self.most)
-        signals = np.clip(predicted[:, -2:], self.least_signals, self.most_signals)
-        ends = 1 / (1 + np.exp(-np.clip(raw[:, -1], -30.0, 30.0)))
-        return following.astype(np.float32), signals.astype(np.float32), ends.astype(np.float32)
+        predicted = raw[..., :-1] * spread + centre
+        following = np.clip(observations + predicted[..., :-2], self.least, self.most)
+        signals = np.clip(predicted[..., -2:], self.least_signals, self.most_signals)
+        ends = 1 / (1 + np.exp(-np.clip(raw[..., -1], -30.0, 30.0)))
+        following, signals, ends, apart = (x.astype(np.float32) for x in (following, signals, ends, apart / self.usual))
+        return following, signals, ends, apart
 
     def roll_out(self, act: Act, horizon: int, discount: float) -> RollOuts:
-        """The policy in every member's plant, from the same starts."""
-        members, count = len(self.networks), len(self.starts)
-        now = np.tile(self.starts, (members, 1))
-        alive = np.ones(members * count, np.float32)
+        """The policy in every plant, from the same starts."""
+        now = np.stack([self.starts] * len(self.networks))
+        alive = np.ones(now.shape[:2], np.float32)
         kept: list[tuple[Rows, ...]] = []
         for _ in range(horizon):
-            actions = np.clip(np.asarray(act(now), np.float32), self.low, self.high)
-            parts = [
-                self.step(network, now[i * count : (i + 1) * count], actions[i * count : (i + 1) * count])
-                for i, network in enumerate(self.networks)
-            ]
-            following, signals, ends = (np.concatenate(part) for part in zip(*parts, strict=True))
-            kept.append((now, actions, signals[:, 0], signals[:, 1], alive))
+            wanted = np.asarray(act(now.reshape(-1, now.shape[-1])), np.float32)
+            actions = np.clip(wanted.reshape(*now.shape[:2], -1), self.low, self.high)
+            following, signals, ends, apart = self.step(now, actions)
+            kept.append((now, actions, signals[..., 0], signals[..., 1], alive, apart))
             now, alive = following, alive * (1 - ends)
-        columns = (np.stack(column) for column in zip(*kept, strict=True))
-        states, actions, rewards, costs, living = (x.reshape(horizon, members, count, *x.shape[2:]) for x in columns)
-        return RollOuts(states, actions, rewards, costs, living, discount)
+        states, actions, rewards, costs, living, dispute = (np.stack(column) for column in zip(*kept, strict=True))
+        return RollOuts(states, actions, rewards, costs, living, dispute, discount)
+
+
+def jackknife_spread(leaving_out: NDArray[np.float64]) -> float:
+    """The standard deviation of an estimate from n parts, given what it is without each of them (Tukey, 1958):
+    sqrt((n - 1) / n sum_i (v_i - mean v)^2)."""
+    return float(np.sqrt((len(leaving_out) - 1) * leaving_out.var()))
 
 
 def fit_dynamics(log: Dataset, *, members: int = MEMBERS, steps: int = STEPS, seed: int = 0) -> Dynamics:
@@ -133,11 +143,13 @@ def fit_dynamics(log: Dataset, *, members: int = MEMBERS, steps: int = STEPS, se
         _fit(x, y, jnp.asarray(part[:shortest]), jax.random.key(1000 * seed + member), steps)
         for member, part in enumerate(parts)
     )
+    some = rng.choice(len(log), min(USUAL_ROWS, len(log)), replace=False)
+    usual = np.quantile(_predict(networks, jnp.stack([x[some]] * members))[1][0], USUAL)
     count = min(STARTS, len(lengths))
     first = log.observations[rng.choice(log.episode_starts, count, replace=False)]
     return Dynamics(
         networks, first, log.action_low, log.action_high, log.observations.min(0), log.observations.max(0),
-        signals.min(0), signals.max(0), inputs, outputs,
+        signals.min(0), signals.max(0), inputs, outputs, max(float(usual), 1e-9),
     )  # fmt: skip
 
 
@@ -148,8 +160,8 @@ def _scaling(columns: Rows) -> tuple[Rows, Rows]:
 
 @eqx.filter_jit
 def _fit(x: jax.Array, y: jax.Array, rows: jax.Array, key: jax.Array, steps: int) -> MLP:
-    """Squared error of change, reward and cost, log-likelihood of terminations; the network is an average over steps."""
-    adam = Adam(RATE)
+    """Squared error of change, reward and cost, log-likelihood of terminations."""
+    adam = optax.adam(optax.cosine_decay_schedule(RATE, steps))
     first, draw = jax.random.split(key)
     network = MLP(x.shape[1], y.shape[1], HIDDEN, normalise=True, key=first)
 
@@ -159,16 +171,20 @@ def _fit(x: jax.Array, y: jax.Array, rows: jax.Array, key: jax.Array, steps: int
         return jnp.asarray(squares + (jax.nn.softplus(raw[:, -1]) - target[:, -1] * raw[:, -1]).mean())
 
     def one(i: jax.Array, carried: Any) -> Any:
-        network, state, average = carried
+        network, state = carried
         some = rows[jax.random.randint(jax.random.fold_in(draw, i), (BATCH,), 0, len(rows))]
-        network, state = adam.step(jax.grad(loss)(network, some), state, network)
-        share = AVERAGED / (AVERAGED + i)
-        return network, state, jax.tree.map(lambda a, b: a + share * (b - a), average, network)
+        updates, state = adam.update(jax.grad(loss)(network, some), state)
+        return optax.apply_updates(network, updates), state
 
-    average: MLP = jax.lax.fori_loop(0, steps, one, (network, adam.init(network), network))[2]
-    return average
+    fitted: MLP = jax.lax.fori_loop(0, steps, one, (network, adam.init(network)))[0]
+    return fitted
 
 
 @jax.jit
-def _predict(network: MLP, x: jax.Array) -> jax.Array:
-    return network(x)
+def _predict(networks: tuple[MLP, ...], x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(plants, rows, outputs) of x (plants, rows, inputs): plant i is the mean of all networks but the i-th. And (plants,
+    rows): the root mean square, over the columns of the next state, of the networks' standard deviation."""
+    every = jnp.stack([network(x) for network in networks])
+    plants = jnp.arange(len(networks))
+    apart = jnp.sqrt(every[..., :-3].var(0).mean(-1))
+    return (every.sum(0) - every[plants, plants]) / (len(networks) - 1), apart

@@ -12,8 +12,7 @@ from ringfence.errors import InvalidSetting
 from ringfence.evaluation.episodes import Controller
 from ringfence.evaluation.ope.actions import actions_of, many
 from ringfence.evaluation.ope.calibration import Behaviours, Calibration, SourceCheck, calibrate
-from ringfence.evaluation.ope.combine import Uncertain, mixed
-from ringfence.evaluation.ope.dynamics import LEAST_ROWS, RollOuts, fit_dynamics
+from ringfence.evaluation.ope.dynamics import LEAST_ROWS, RollOuts, fit_dynamics, jackknife_spread
 from ringfence.evaluation.ope.features import COUNT, RandomFeatures
 from ringfence.evaluation.ope.fqe import FittedQ, Values
 from ringfence.evaluation.ope.opinion import SecondOpinion, second_opinion
@@ -24,7 +23,8 @@ from ringfence.training import defaults
 
 MOST_FOREIGN = 0.2  # share of foreign actions on the policy's path above which the log cannot tell
 MOST_FOREIGN_MODELLED = 0.4  # the same on its path in the model of the plant
-MOST_DISTANCE = 0.6  # from a source of the log, in units of its noise, up to which the bounds of the return are bounds
+MOST_DISTANCE = 0.55  # from a source of the log, in units of its noise, up to which the bounds of the return are bounds
+MOST_DISPUTED = 0.05  # share of the steps in the model, on which its networks disagree, up to which they are bounds
 LARGEST_SIGNAL = 1e15  # the square of a thousand such costs is still a float32
 LEAST_EPISODES = 0.5  # effective episodes below which it cannot
 MOST_ERROR = 0.5  # relative error on the log's own behaviours above which it cannot
@@ -88,10 +88,21 @@ class Judgement:
         """What the bounds of the return are worth."""
         if self.return_is_bounded:
             return f"the return is at least {self.returned.lower:.4g} (at {self.confidence:.0%})"
+        return f"the return of {self.returned.value:.4g} is an estimate without a bound: {self._why_unbounded}"
+
+    @property
+    def _why_unbounded(self) -> str:
+        if not self.judgeable:
+            return "the log cannot judge the policy"
+        drifts = "it may drift into states that the log does not show"
+        if self.support.distance > MOST_DISTANCE:
+            return (
+                "the policy acts unlike every source of the log in that source's own states (by "
+                f"{self.support.distance:.2g} of its noise or more; at most {MOST_DISTANCE:g} for a bound); {drifts}"
+            )
         return (
-            f"the return of {self.returned.value:.4g} is an estimate without a bound: the policy acts unlike every source "
-            f"of the log in that source's own states (by {self.support.distance:.2g} of its noise or more; at most "
-            f"{MOST_DISTANCE:g} for a bound) and may drift into states that the log does not show"
+            f"the networks that model the plant disagree on {self.support.disputed or 0.0:.0%} of the policy's steps (at "
+            f"most {MOST_DISPUTED:.0%} for a bound); {drifts}"
         )
 
     @property
@@ -193,7 +204,7 @@ class Judge:
             calibration_spread=self.calibration.spread("cost", values.cost, values.amplification),
             backups=backups,
             modelled=modelled,
-            return_is_bounded=not why_not and (self.exact or support.distance <= MOST_DISTANCE),
+            return_is_bounded=not why_not and self._return_is_bounded(support),
             judgeable=not why_not,
             verdict=verdict,
             reason=reason,
@@ -203,22 +214,25 @@ class Judge:
     def _estimates(
         self, signal: str, values: Values, rolled: RollOuts | None, confidence: float
     ) -> tuple[Estimate, tuple[Estimate, Estimate | None]]:
-        """The value and its bounds: of both methods together, and of each alone. Sampling error (jackknife, or how far the
-        models differ) and measured error (calibration) add up as variances."""
+        """The value and its bounds, by roll-outs if there are any, else by backups; and those of each alone. Sampling error
+        (jackknife of episodes, or of networks) and measured error (calibration) add up as variances."""
         returns = signal == "return"
         value = values.returned if returns else values.cost
         sampling = float(values.sampling_spread[0 if returns else 1])
         calibrated = self.calibration.spread(signal, value, values.amplification)
-        backups = Uncertain(value, float(np.hypot(sampling, calibrated)))
+        backups = bounded(value, float(np.hypot(sampling, calibrated)), confidence, positive=not returns)
         if rolled is None:
-            alone = bounded(backups, confidence, positive=not returns)
-            return alone, (alone, None)
-        by_member = rolled.returned if returns else rolled.cost
-        value = float(by_member.mean())
+            return backups, (backups, None)
+        by_plant = rolled.returned if returns else rolled.cost
+        value = float(by_plant.mean())
         calibrated = self.calibration.modelled_spread(signal, value)
-        modelled = Uncertain(value, float(np.hypot(by_member.std(ddof=1), calibrated)))
-        both, one, two = (bounded(x, confidence, not returns) for x in (mixed(backups, modelled), backups, modelled))
-        return both, (one, two)
+        spread = float(np.hypot(jackknife_spread(by_plant), calibrated))
+        modelled = bounded(value, spread, confidence, positive=not returns)
+        return modelled, (backups, modelled)
+
+    def _return_is_bounded(self, support: Support) -> bool:
+        near = support.distance <= MOST_DISTANCE and (support.disputed or 0.0) <= MOST_DISPUTED
+        return self.exact or near
 
     def _cannot_judge(self, values: Values, support: Support) -> list[tuple[str, str]]:
         """Why this log cannot judge this policy, if so, with what would help."""
@@ -264,10 +278,10 @@ class Judge:
         return found
 
 
-def bounded(estimate: Uncertain, confidence: float, positive: bool) -> Estimate:
-    """One-sided bounds of an estimate; a quantity that is positive has no bound below 0."""
-    width = float(norm.ppf(confidence)) * estimate.spread
-    found = estimate.value, estimate.value - width, estimate.value + width
+def bounded(value: float, spread: float, confidence: float, positive: bool) -> Estimate:
+    """One-sided bounds of a value with this standard deviation; a quantity that is positive has no bound below 0."""
+    width = float(norm.ppf(confidence)) * spread
+    found = value, value - width, value + width
     return Estimate(*(max(x, 0.0) for x in found)) if positive else Estimate(*found)
 
 
