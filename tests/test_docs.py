@@ -313,6 +313,10 @@ def test_a_number_in_a_sentence_is_the_codes(page, sentence):
 # Numbers that were measured
 
 
+def return_and_costs(row):
+    return f"{row['return']:.0f}, {row['discounted_cost']:.1f}, {row['episode_cost'] / row['length']:.3f}"
+
+
 def test_the_table_of_limits_is_that_of_its_results():
     """Returns and costs of each cell, and the ratios of the page worked out again."""
     lines = (ROOT / "results" / "limits" / "rows.jsonl").read_text().splitlines()
@@ -322,9 +326,9 @@ def test_the_table_of_limits_is_that_of_its_results():
     for robot, limit, alone, *ranged in cells:
         place = robot.lower(), float(limit)
         one = rows[*place, "separate", 15_000]
-        assert alone == f"{one['return']:.0f}, {one['discounted_cost']:.1f}"
+        assert alone == return_and_costs(one)
         for steps, (found, ratio) in {15_000: ranged[:2], 22_500: ranged[2:]}.items():
             row = rows[*place, "range", steps]
-            assert found == f"{row['return']:.0f}, {row['discounted_cost']:.1f}"
+            assert found == return_and_costs(row)
             assert ratio == f"{row['return'] / one['return']:.2f}"
             assert row["discounted_cost"] <= row["limit"]
