@@ -10,7 +10,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-COLOURS = ["#0072B2", "#009E73", "#E69F00", "#D55E00"]  # of limits, from the lowest; told apart by the colour-blind
+COLOURS = ["#0072B2", "#009E73", "#E69F00", "#D55E00", "#CC79A7"]  # of limits, from the lowest; told apart by the colour-blind
 
 cells = [json.loads(file.read_text()) for folder in sys.argv[2:] for file in sorted(Path(folder).glob("cells/*.json"))]
 tasks = sorted({cell["cell"]["task"] for cell in cells})

@@ -1,4 +1,4 @@
-"""python table.py RESULTS...: the report's table from the cells of `ringfence sweep TASK.toml --results RESULTS`."""
+"""python table.py RESULTS...: the report's table from the cells in RESULTS, such as results/figure2."""
 
 import json
 import sys

@@ -121,11 +121,11 @@ def reference_lines(gathered: Gathered, log: str, axes: Any, measure: str) -> No
 
 
 def ends_of_frontier(gathered: Gathered, log: str, axes: Any, measure: str) -> None:
-    """Both behaviours without noise, at the limits that they would just keep."""
-    for which in ("safe", "unsafe"):
+    """Both behaviours without noise, at the limits that they would just keep; each name away from the axis."""
+    for which, place, side in (("safe", (0, 6), "left"), ("unsafe", (-5, 3), "right")):
         if behaviour := gathered.behaviour(log, which, "noise-free"):
             axes.plot(behaviour["discounted_cost"], behaviour[measure], "*", color="black", markersize=8, zorder=3)
-            axes.annotate(which, (behaviour["discounted_cost"], behaviour[measure]), (-5, 3), fontsize=6.5, ha="right",
+            axes.annotate(which, (behaviour["discounted_cost"], behaviour[measure]), place, fontsize=6.5, ha=side,
                           textcoords="offset points")  # fmt: skip
 
 
