@@ -31,10 +31,8 @@ MEMBERS = 4
 HIDDEN = (256, 256, 256)
 STEPS, BATCH, RATE = 6000, 128, 4e-3  # the rate falls to 0 as a cosine
 STARTS = 40  # roll-outs in each plant
-USUAL, USUAL_ROWS = (
-    0.995,
-    10_000,
-)  # networks that differ more than on this share of (so many) logged rows know too little
+USUAL = 0.995  # networks that differ more than on this share of logged rows know too little
+USUAL_ROWS = 10_000  # so many of them are looked at
 
 
 @dataclass(frozen=True, eq=False)
