@@ -173,7 +173,7 @@ class Session:
             shown = ", ".join(f"{name} {float(np.mean(value)):.3g}" for name, value in report.items())
             self.progress.say(f"{stage.name} done: {shown}")
 
-    # What is saved, and what is left
+    # Checkpoints and policies
 
     def _save(self, index: int, done: int) -> None:
         """A checkpoint, after a look at every number: one that is not finite must not push out the good ones."""
@@ -210,8 +210,8 @@ class Session:
             kept = f"; the last good checkpoint is kept in {self.directory.path}" if self.directory and saved else ""
             more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
             raise NonFiniteLoss(
-                f"{', '.join(bad[:3])}{more} became NaN or infinite by {self.stages[index].name} step {done}{kept}. Going "
-                "on would come to the same: start a new run with lower learning rates, or look for extreme rewards or "
+                f"{', '.join(bad[:3])}{more} became NaN or infinite by {self.stages[index].name} step {done}{kept}. "
+                "Resuming would end the same way: start a new run with lower learning rates, or look for extreme rewards or "
                 "costs with `ringfence inspect`"
             )
 
