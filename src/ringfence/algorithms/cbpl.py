@@ -27,9 +27,10 @@ from ringfence.algorithms.checks import check_settings, positive
 from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.optimise import Adam
 from ringfence.errors import InvalidSetting
+from ringfence.limits import DISCOUNT
 from ringfence.networks import MLP, Described
 
-DIVERGED = 1.25  # FQE may promise so many times what the best logged row earned before we say so
+DIVERGED = 1.25  # times the return of the best logged row: where FQE estimates more, a warning is given
 
 
 class State(eqx.Module):
@@ -78,7 +79,7 @@ class CBPL:
     }
 
     limit: float | None = None  # l: bound on the expected discounted cost
-    discount: float = 0.99
+    discount: float = DISCOUNT
     batch_size: int = 256
     hidden: tuple[int, ...] = (256, 256)
     learning_rate: float = 3e-4  # of all networks (Adam)
@@ -207,8 +208,7 @@ class CBPL:
         }
 
     def export(self, state: State) -> Export:
-        """The mixture of all whole rounds. Its `chosen` part is the one that FQE finds best: the greatest return within
-        the limit, or the least cost if none is within."""
+        """The mixture of all whole rounds. Its `chosen` part is the one that FQE finds best, see `best_part`."""
         finished = int(state.step) // self.round_steps
         if finished == 0:  # stopped in the first round: the unfinished response is all there is
             parts = [jax.tree.map(lambda x: x[0], state.responses.actor)]
@@ -234,5 +234,6 @@ class CBPL:
 
 
 def best_part(returns: np.ndarray, costs: np.ndarray, limit: Any) -> int:
+    """The index of the greatest return within the limit, or of the least cost if none is within."""
     inside = costs <= float(limit)
     return int(np.argmax(np.where(inside, returns, -np.inf)) if inside.any() else np.argmin(costs))

@@ -11,8 +11,9 @@ from ringfence.algorithms.interface import Export
 from ringfence.data.dataset import Dataset
 from ringfence.deploy import Artifact, Network
 from ringfence.deploy.reference import guard_tensors
+from ringfence.files import digest
 from ringfence.networks import describe
-from ringfence.training.configuration import Configuration, Member, digest
+from ringfence.training.configuration import Configuration, Member
 
 _OF_A_LOG: WeakKeyDictionary[Dataset, dict[str, np.ndarray]] = WeakKeyDictionary()  # the same for every member
 
