@@ -38,9 +38,9 @@ def train_ours(
     """Train as `ringfence train` does, with policies saved in place of evaluations."""
     from ringfence.algorithms import METHODS
     from ringfence.data import load_file
+    from ringfence.training import Plan, run
     from ringfence.training.compilation import use_compilation_cache
     from ringfence.training.configuration import Member
-    from ringfence.training.loop import Plan, run
 
     use_compilation_cache()
     saved: dict[str, Any] = {}

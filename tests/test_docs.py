@@ -188,10 +188,11 @@ def test_the_readme_links_to_every_page():
     assert {page.name for page in (ROOT / "docs").glob("*.md")} == set(linked)
 
 
-def test_contributing_says_where_every_package_is():
+def test_contributing_says_where_every_package_and_module_is():
     source = ROOT / "src" / "ringfence"
     named = {span.split("/")[0] for span in code_spans(ROOT / "CONTRIBUTING.md")}
     assert {folder.parent.name for folder in source.glob("*/__init__.py")} <= named
+    assert {file.name for file in source.glob("*.py") if not file.name.startswith("_")} <= named
 
 
 # Defaults

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ringfence.data import Dataset, load_file
 from ringfence.errors import CheckpointError, InvalidSetting, UnreadableFile
 from ringfence.training import defaults
+from ringfence.values import is_fraction
 
 if TYPE_CHECKING:
     from ringfence.training import Run
@@ -85,7 +86,7 @@ def train(
         example = f"{type(method).__name__}(limit=30.0)"
         raise InvalidSetting(f"no limit given; write for example {example}, or pass limits=[20.0, 30.0]")
     launch.check_in_range(method, chosen)
-    if not 0 <= holdout < 1:
+    if not is_fraction(holdout):
         raise InvalidSetting(f"holdout is a share of the episodes, at least 0 and below 1, not {holdout}")
     launch.check_request(out, task, cost, episodes)
     log = dataset if isinstance(dataset, Dataset) else load(dataset)

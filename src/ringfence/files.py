@@ -49,7 +49,7 @@ def write_json(path: str | Path, value: Any) -> None:
 def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
     """A JSON object with a checksum of its own, for a file that no one edits by hand."""
     content = {name: part for name, part in value.items() if name != SEAL}
-    return {**content, SEAL: _content_digest(content)}
+    return {**content, SEAL: digest(content)}
 
 
 def unsealed(value: Any) -> dict[str, Any] | None:
@@ -61,10 +61,11 @@ def unsealed(value: Any) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         return None
     content = {name: part for name, part in value.items() if name != SEAL}
-    return content if value.get(SEAL) in (None, _content_digest(content)) else None
+    return content if value.get(SEAL) in (None, digest(content)) else None
 
 
-def _content_digest(content: Mapping[str, Any]) -> str:
+def digest(content: Any) -> str:
+    """sha256 of a JSON value, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -1,5 +1,5 @@
-"""What counts as a number, wherever it comes from: the command line, a file or a caller. Without NumPy, which takes as
-long to import as the command line takes to explain itself."""
+"""What counts as a number, wherever it comes from: the command line, a file or a caller. NumPy is not used: its import
+would double the time of `ringfence --help`."""
 
 import struct
 from typing import Any
@@ -26,6 +26,15 @@ def is_fraction(value: Any) -> bool:
     [True, True, False, False]
     """
     return is_number(value) and 0 <= to_float32(value) < 1
+
+
+def is_whole(value: Any) -> bool:
+    """Whether it is a whole number.
+
+    >>> [is_whole(value) for value in (3, 3.0, True, "3")]
+    [True, False, False, False]
+    """
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def to_float32(value: float) -> float:

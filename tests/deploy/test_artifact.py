@@ -19,12 +19,13 @@ from tests.logs import narrow_log
 import ringfence
 from ringfence.algorithms import CPQ
 from ringfence.deploy import Artifact, Network, Policy
+from ringfence.deploy.artifact_file import header_of, tensors_of
 from ringfence.deploy.network import outputs
 from ringfence.errors import ForeignPolicy, InvalidSetting, NonFiniteValue, RingfenceError, UnknownName, WrongShape
+from ringfence.files import digest
 from ringfence.networks import CVAE, Critic, TanhGaussianActor, describe_cvae
 from ringfence.training import Member, Plan, run
 from ringfence.training.artifact import described_networks, scaled_artifact
-from ringfence.training.configuration import digest
 from ringfence.training.device import spec_of, to_device
 
 MEAN, STD = np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0])
@@ -357,11 +358,11 @@ def test_a_kind_needs_its_networks_and_its_numbers_in_range():
 
 def rewritten(artifact, **changes):
     """The artifact's file with another header; a careful forger also mends the checksum."""
-    header = artifact._header()
+    header = header_of(artifact)
     stated = json.loads(header["artifact"])
     header["artifact"] = json.dumps({**stated, **changes}, sort_keys=True)
     digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
-    tensors = artifact._all_tensors()
+    tensors = tensors_of(artifact)
     for name in sorted(tensors):
         digest.update(f"{name}{tensors[name].shape}".encode())
         digest.update(np.ascontiguousarray(tensors[name], "<f4").tobytes())
@@ -451,8 +452,8 @@ def test_a_version_1_file_is_checked_too(tmp_path, kind, changes, metadata):
 
 
 def test_a_file_of_a_newer_format_is_named(artifact, tmp_path):
-    header = {**artifact._header(), "format_version": "3", "sha256": ""}
-    (tmp_path / "new").write_bytes(save(artifact._all_tensors(), metadata=header))
+    header = {**header_of(artifact), "format_version": "3", "sha256": ""}
+    (tmp_path / "new").write_bytes(save(tensors_of(artifact), metadata=header))
     with pytest.raises(ForeignPolicy, match="format 3; this ringfence reads formats 1 and 2"):
         Artifact.load(tmp_path / "new")
 

@@ -8,15 +8,8 @@ import numpy as np
 import pytest
 
 from ringfence.algorithms import CBPL, Spec
-from ringfence.algorithms.cbpl import (
-    Evaluation,
-    best_part,
-    exponentiated_gradient,
-    fqe_targets,
-    fqi_target,
-    policy_search_loss,
-    primal_dual_gap,
-)
+from ringfence.algorithms.cbpl import best_part, exponentiated_gradient, primal_dual_gap
+from ringfence.algorithms.cbpl_response import Evaluation, estimate, fqe_targets, fqi_target, policy_search_loss
 from ringfence.deploy import components
 from ringfence.errors import InvalidSetting
 from tests.equations import reference
@@ -99,11 +92,11 @@ def test_policy_search_raises_the_average_value(response, batch):
 
 
 def test_fqi_moves_value_and_policy_and_fqe_moves_the_evaluation_only(response, batch):
-    improved, _ = METHOD.improve(response, jnp.asarray(1.0), batch)
+    improved, _ = METHOD.fitting.improve(response, jnp.asarray(1.0), batch)
     assert not same(improved.value, response.value)
     assert not same(improved.actor, response.actor)
     assert same(improved.evaluation, response.evaluation)
-    evaluated, _ = METHOD.evaluate(response, batch)
+    evaluated, _ = METHOD.fitting.evaluate(response, batch)
     assert same(evaluated.value, response.value)
     assert same(evaluated.actor, response.actor)
     assert not same(evaluated.evaluation.reward, response.evaluation.reward)
@@ -112,7 +105,7 @@ def test_fqi_moves_value_and_policy_and_fqe_moves_the_evaluation_only(response, 
 
 def test_costs_do_not_step_the_reward_evaluation(response, batch):
     dearer = batch._replace(costs=batch.costs + 5.0)
-    one, two = (METHOD.evaluate(response, b)[0].evaluation for b in (batch, dearer))
+    one, two = (METHOD.fitting.evaluate(response, b)[0].evaluation for b in (batch, dearer))
     assert same(one.reward, two.reward)
     assert not same(one.cost, two.cost)
 
@@ -186,7 +179,7 @@ def test_the_gap_of_a_round_comes_from_the_mixture_so_far_and_the_response_to_th
     mixture = float(np.mean(state.returns[:2])), float(np.mean(state.costs[:2]))
     average = np.mean([metrics[0]["lambda_cost"], metrics[5]["lambda_cost"]])
     other = jax.tree.map(lambda x: x[1], state.responses)
-    best = METHOD.estimate(other, batch.starts)
+    best = estimate(other, batch.starts)
     expected = primal_dual_gap(mixture, tuple(best), average, 4.0, state.limit)
     assert float(state.gap) == pytest.approx(float(expected), rel=1e-4)
     assert metrics[3]["gap"] == 0.0  # no round is over yet

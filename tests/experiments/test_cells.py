@@ -82,12 +82,12 @@ def test_an_endless_simulation_is_tested_over_as_many_steps_as_the_log_has(sweep
 
 
 def test_a_cell_that_was_interrupted_goes_on_to_the_same_policy(sweep, tmp_path, monkeypatch):
-    from ringfence.training import loop
+    from ringfence.training.interrupt import Interrupt
 
     cell, log = read_sweep(sweep).cells[0], sweep.parent / "log.h5"
     whole = train_cell(cell, tmp_path / "whole", log)
     with monkeypatch.context() as patch:
-        patch.setattr(loop.Interrupt, "pending", property(lambda self: True, lambda self, value: None), raising=False)
+        patch.setattr(Interrupt, "pending", property(lambda self: True, lambda self, value: None), raising=False)
         assert train_cell(cell, tmp_path / "cut", log) is None
     assert train_cell(cell, tmp_path / "cut", log)["policy"] == whole["policy"]
 

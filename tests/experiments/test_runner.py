@@ -12,7 +12,8 @@ import pytest
 from ringfence.errors import InvalidSetting
 from ringfence.experiments.engines import LocalEngine
 from ringfence.experiments.runner import run_experiment
-from ringfence.experiments.store import DirectoryStore, last_step, rows_text
+from ringfence.experiments.store import DirectoryStore, rows_text
+from ringfence.training import RunDirectory
 from tests.experiments.trivial import LOGS, cell, experiment, lines, work
 
 
@@ -174,10 +175,13 @@ def test_a_result_is_json_with_a_line_for_each_row():
 
 
 def test_progress_is_the_last_whole_line_of_the_metrics(tmp_path):
-    file = tmp_path / "metrics.jsonl"
-    assert last_step(file) is None
-    file.write_text('{"overall_step": 10}\n{"overall_step": 20}\n{"overall_st')
-    assert last_step(file) == 20
+    store, run = DirectoryStore(tmp_path), RunDirectory(tmp_path / "runs" / "cell")
+    assert store.steps_done("cell") is None
+    run.path.mkdir(parents=True)
+    run.append("metrics", [{"overall_step": 10}, {"overall_step": 20}])
+    with open(run.path / "metrics.jsonl", "a") as file:
+        file.write('{"overall_st')
+    assert store.steps_done("cell") == 20
 
 
 @pytest.mark.parametrize("wrong", [{"workers": 0}, {"threads": 0}])

@@ -236,7 +236,14 @@ def test_an_interrupt_saves_and_the_run_can_go_on(tmp_path, whole):
 
 
 @pytest.mark.parametrize(
-    ("settings", "word"), [({"steps": 0}, "steps"), ({"seeds": ()}, "at least one seed"), ({"seeds": (1, 1)}, "twice")]
+    ("settings", "word"),
+    [
+        ({"steps": 0}, "steps"),
+        ({"seeds": ()}, "at least one seed"),
+        ({"seeds": (1, 1)}, "twice"),
+        ({"holdout": 1 - 1e-9}, "holdout is a share"),
+        ({"holdout": "half"}, "holdout is a share"),
+    ],
 )
 def test_a_plan_that_makes_no_sense_is_refused(settings, word):
     with pytest.raises(InvalidSetting, match=word):

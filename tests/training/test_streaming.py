@@ -7,10 +7,9 @@ import pytest
 
 from ringfence.algorithms import BC, CPQ
 from ringfence.algorithms.batches import BootstrapTransitions, EpisodeWindows, Held, StreamedRows, Transitions
-from ringfence.training import device
+from ringfence.training import Plan, device, run
 from ringfence.training.configuration import Member
 from ringfence.training.device import to_device
-from ringfence.training.loop import Plan, run
 from tests.logs import narrow_log
 
 SMALL = {"hidden": (8,), "batch_size": 16}

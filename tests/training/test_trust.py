@@ -16,9 +16,9 @@ import pytest
 import ringfence
 from ringfence import BC, CPQ, Run
 from ringfence.errors import CheckpointError, InvalidSetting, NonFiniteLoss, RunInUse, WouldOverwrite
+from ringfence.files import digest
 from ringfence.training import RunDirectory, computation
 from ringfence.training.checkpoint import load_newest, save_checkpoint, steps_saved
-from ringfence.training.configuration import digest
 from ringfence.training.rundir import JUDGEMENT_FILE
 from tests.logs import narrow_log
 

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ringfence.algorithms.checks import check_settings
 from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.optimise import Adam
+from ringfence.limits import DISCOUNT
 from ringfence.networks import TanhGaussianActor, tanh_log_prob
 
 Scalar = Float[Array, ""]
@@ -42,7 +43,7 @@ class BC:
     small: ClassVar[Mapping[str, Any]] = {}
 
     limit: float | None = None
-    discount: float = 0.99  # only of the diagnostics, and of BC-Safe's choice of episodes
+    discount: float = DISCOUNT  # only of the diagnostics, and of BC-Safe's choice of episodes
     batch_size: int = 256
     hidden: tuple[int, ...] = (256, 256)
     learning_rate: float = 3e-4

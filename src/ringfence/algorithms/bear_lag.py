@@ -182,7 +182,7 @@ class BEARLag(CandidateMethod):
         parts = [jnp.mean(jnp.abs(reward)), price * jnp.mean(jnp.abs(cost)), mmd_price * jnp.mean(distance)]
         return penalised_loss(reward, cost, distance, price, mmd_price), {
             "mmd": distance.mean(),
-            "reward_share": parts[0] / (sum(parts) + 1e-8),  # of the Lagrangian's size: small when Qr is drowned
+            "reward_share": parts[0] / (sum(parts) + 1e-8),  # small where the penalties outweigh Qr
         }
 
     def distance_to_behaviour(

@@ -22,6 +22,7 @@ from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec
 from ringfence.algorithms.lagrange import Multiplier, lagrange_warnings, pid_step
 from ringfence.algorithms.ood import cvae_loss
 from ringfence.algorithms.optimise import Adam
+from ringfence.limits import DISCOUNT
 from ringfence.networks import CVAE, polyak
 
 Scalar = Float[Array, ""]
@@ -166,7 +167,7 @@ class CandidateMethod:
     """The hyper-parameters that both methods have, and the steps that are the same in both."""
 
     limit: float | None = None  # l: bound on the expected discounted cost
-    discount: float = 0.99
+    discount: float = DISCOUNT
     batch_size: int = 256
     hidden: tuple[int, ...] = (256, 256)
     learning_rate: float = 3e-4  # of all networks (Adam)
@@ -244,7 +245,7 @@ class CandidateMethod:
         return lagrange_warnings(history) + self.warnings_of(history[-1])
 
     def warnings_of(self, last: Mapping[str, float]) -> list[str]:
-        """What the method's own last metrics give cause to say."""
+        """The method's own warnings, from its last metrics."""
         return []
 
     @property

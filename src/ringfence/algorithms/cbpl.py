@@ -5,11 +5,8 @@
 is played as a game in rounds (their Algorithm 2). In round t the learner answers lambda_t with a policy pi_t that is
 best for the reward r - lambda_t c, found by fitted Q iteration (FQI). Fitted Q evaluation (FQE) estimates R(pi_t) and
 C(pi_t). The multiplier answers by exponentiated gradient. The result is the mixture of pi_1 ... pi_T, one of them drawn
-for each episode. The primal-dual gap says how far the mixture is from solving the game, if the estimates are right.
-
-FQI for continuous actions replaces the greatest value over actions by a search for the policy with the greatest
-average value (Antos, Munos and Szepesvari, NIPS 2007), as the CPQ paper says it did (Section 6). Nothing keeps that
-policy near the log, which is why the CPQ paper finds that CBPL diverges.
+for each episode. The primal-dual gap says how far the mixture is from solving the game, if the estimates are right. This
+file has the game; FQI and FQE are in `cbpl_response.py`.
 
 R(pi) and C(pi) are FQE's values at the states that the log's episodes start in: Le et al. define both as expectations
 over the initial distribution (Section 2). The other methods average over all logged states.
@@ -17,44 +14,23 @@ over the initial distribution (Section 2). The other methods average over all lo
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from ringfence.algorithms.cbpl_response import Fitting, Response, Scalar, act, estimate
 from ringfence.algorithms.checks import check_settings, positive
 from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.optimise import Adam
 from ringfence.errors import InvalidSetting
-from ringfence.networks import MLP, Critic, Described, polyak
+from ringfence.limits import DISCOUNT
+from ringfence.networks import MLP, Described
 
-Scalar = Float[Array, ""]
-PerState = Float[Array, " batch"]
-DIVERGED = 1.25  # FQE may promise so many times what the best logged row earned before we say so
-
-
-class Evaluation(NamedTuple):
-    """FQE's critics of a policy."""
-
-    reward: Critic
-    cost: Critic
-
-
-class Response(eqx.Module):
-    """A best response to a multiplier: FQI's Q and policy, and FQE's critics of that policy."""
-
-    value: Critic
-    target_value: Critic
-    actor: MLP  # pi(s) = tanh(actor(s))
-    evaluation: Evaluation
-    target_evaluation: Evaluation
-    value_optimiser: optax.OptState
-    actor_optimiser: optax.OptState
-    evaluation_optimiser: optax.OptState
+DIVERGED = 1.25  # times the return of the best logged row: where FQE estimates more, a warning is given
 
 
 class State(eqx.Module):
@@ -68,29 +44,6 @@ class State(eqx.Module):
     costs: Float[Array, " rounds"]
     sums: Float[Array, "response=2 value=2"]  # of FQE's estimates at the end of the round
     gap: Scalar
-
-
-def act(actor: MLP, observations: Float[Array, "*batch obs"]) -> Float[Array, "*batch act"]:
-    return jnp.tanh(actor(observations))
-
-
-def fqi_target(target_value: Critic, actor: MLP, batch: Batch, price: Scalar, discount: float) -> PerState:
-    """r - lambda c + discount Q(s', pi(s')), where pi has the greatest average Q. lambda l is no part of the reward: it
-    is paid once, not in every step, and would make long episodes look better or worse than they are."""
-    following = target_value(batch.next_observations, act(actor, batch.next_observations))
-    return batch.rewards - price * batch.costs + discount * batch.continues * following
-
-
-def policy_search_loss(actor: MLP, value: Critic, observations: Float[Array, "batch obs"]) -> Scalar:
-    """- E Q(s, pi(s)) over the log's states (Antos et al., Section 3). No gradient reaches Q."""
-    return -jnp.mean(value(observations, act(actor, observations)))
-
-
-def fqe_targets(targets: Evaluation, actor: MLP, batch: Batch, discount: float) -> tuple[PerState, PerState]:
-    """r + discount Qr(s', pi(s')) and c + discount Qc(s', pi(s')) of a fixed policy (Le et al., Algorithm 3)."""
-    actions = act(actor, batch.next_observations)
-    reward, cost = (critic(batch.next_observations, actions) for critic in targets)
-    return batch.rewards + discount * batch.continues * reward, batch.costs + discount * batch.continues * cost
 
 
 def exponentiated_gradient(log_odds: Scalar, violation: Scalar, rate: float) -> Scalar:
@@ -126,11 +79,11 @@ class CBPL:
     }
 
     limit: float | None = None  # l: bound on the expected discounted cost
-    discount: float = 0.99
+    discount: float = DISCOUNT
     batch_size: int = 256
     hidden: tuple[int, ...] = (256, 256)
     learning_rate: float = 3e-4  # of all networks (Adam)
-    tau: float = 0.02  # of the targets: fitted iterations without a pause, some 1/tau steps each
+    tau: float = 0.02  # of the targets, see `Fitting`
 
     fqi_steps: int = 5_000
     fqe_steps: int = 5_000
@@ -153,8 +106,12 @@ class CBPL:
     def round_steps(self) -> int:
         return self.fqi_steps + self.fqe_steps
 
+    @property
+    def fitting(self) -> Fitting:
+        return Fitting(self.discount, self.tau, Adam(self.learning_rate))
+
     def init(self, key: PRNGKeyArray, limit: Scalar, spec: Spec) -> State:
-        responses = jax.vmap(lambda k: self.new_response(k, spec))(jax.random.split(key))
+        responses = jax.vmap(lambda k: self.fitting.fresh(k, spec, self.hidden))(jax.random.split(key))
         components = jax.tree.map(lambda x: jnp.zeros((self.rounds, *x.shape[1:]), x.dtype), responses.actor)
         nothing = jnp.zeros(self.rounds)
         return State(
@@ -169,15 +126,6 @@ class CBPL:
             sums=jnp.zeros((2, 2)),
             gap=jnp.asarray(0.0),
         )
-
-    def new_response(self, key: PRNGKeyArray, spec: Spec) -> Response:
-        keys = jax.random.split(key, 4)
-        sizes = (spec.observation_dim, spec.action_dim, self.hidden)
-        value, reward, cost = (Critic(*sizes, key=k) for k in keys[:3])
-        evaluation = Evaluation(reward, cost)
-        actor = MLP(*sizes, key=keys[3])
-        optimisers = (self._adam.init(value), self._adam.init(actor), self._adam.init(evaluation))
-        return Response(value, value, actor, evaluation, evaluation, *optimisers)
 
     def stages(self, steps: int) -> tuple[Stage, ...]:
         if steps > self.rounds * self.round_steps:
@@ -200,14 +148,14 @@ class CBPL:
         fitting = within < self.fqi_steps
         responses, losses = jax.lax.cond(
             fitting,
-            lambda r: jax.vmap(self.improve, in_axes=(0, 0, None))(r, pair, batch),
-            lambda r: jax.vmap(self.evaluate, in_axes=(0, None))(r, batch),
+            lambda r: jax.vmap(self.fitting.improve, in_axes=(0, 0, None))(r, pair, batch),
+            lambda r: jax.vmap(self.fitting.evaluate, in_axes=(0, None))(r, batch),
             responses,
         )
 
         # FQE's estimates, averaged over the last tenth of the round: one batch alone is noisy
         averaged = max(self.fqe_steps // 10, 1)
-        estimates = jax.vmap(self.estimate, in_axes=(0, None))(responses, batch.starts)
+        estimates = jax.vmap(estimate, in_axes=(0, None))(responses, batch.starts)
         late = within >= self.round_steps - averaged
         sums = jnp.where(within == 0, 0.0, state.sums) + jnp.where(late, estimates, 0.0)
         (round_return, round_cost), (best_return, best_cost) = sums / averaged
@@ -240,55 +188,11 @@ class CBPL:
             "gap": state.gap,  # of the last whole round; 0 before
         }
 
-    def improve(self, response: Response, price: Scalar, batch: Batch) -> tuple[Response, Scalar]:
-        """A step of continuous FQI: Q towards its target, the policy up Q."""
-        target = fqi_target(response.target_value, response.actor, batch, price, self.discount)
-
-        def loss(value: Critic) -> Scalar:
-            return jnp.mean((value(batch.observations, batch.actions) - target) ** 2)
-
-        error, gradient = jax.value_and_grad(loss)(response.value)
-        value, value_optimiser = self._adam.step(gradient, response.value_optimiser, response.value)
-        gradient = jax.grad(policy_search_loss)(response.actor, value, batch.observations)
-        actor, actor_optimiser = self._adam.step(gradient, response.actor_optimiser, response.actor)
-        response = replace(
-            response,
-            value=value,
-            target_value=polyak(response.target_value, value, self.tau),
-            actor=actor,
-            value_optimiser=value_optimiser,
-            actor_optimiser=actor_optimiser,
-        )
-        return response, error
-
-    def evaluate(self, response: Response, batch: Batch) -> tuple[Response, Scalar]:
-        """A step of FQE for reward and cost; the policy stays as it is."""
-        reward_target, cost_target = fqe_targets(response.target_evaluation, response.actor, batch, self.discount)
-
-        def loss(evaluation: Evaluation) -> Scalar:
-            reward, cost = (critic(batch.observations, batch.actions) for critic in evaluation)
-            return jnp.mean((reward - reward_target) ** 2) + jnp.mean((cost - cost_target) ** 2)
-
-        error, gradient = jax.value_and_grad(loss)(response.evaluation)
-        evaluation, optimiser = self._adam.step(gradient, response.evaluation_optimiser, response.evaluation)
-        response = replace(
-            response,
-            evaluation=evaluation,
-            target_evaluation=polyak(response.target_evaluation, evaluation, self.tau),
-            evaluation_optimiser=optimiser,
-        )
-        return response, error
-
-    def estimate(self, response: Response, observations: Float[Array, "batch obs"]) -> Float[Array, "2"]:
-        """FQE's R(pi) and C(pi), from these states."""
-        actions = act(response.actor, observations)
-        return jnp.stack([critic(observations, actions).mean() for critic in response.evaluation])
-
     def diagnose(self, state: State, sample: Sample, key: PRNGKeyArray) -> Metrics:
         """Of the newest response; of the mixture, what FQE said of each part when it was made."""
         batch, response = sample.batch, jax.tree.map(lambda x: x[0], state.responses)
         finished = jnp.arange(self.rounds) < state.step // self.round_steps
-        start_return, start_cost = self.estimate(response, sample.starts)
+        start_return, start_cost = estimate(response, sample.starts)
         actions = act(response.actor, batch.observations)
         count = jnp.maximum(finished.sum(), 1)
         return {
@@ -304,8 +208,7 @@ class CBPL:
         }
 
     def export(self, state: State) -> Export:
-        """The mixture of all whole rounds. Its `chosen` part is the one that FQE finds best: the greatest return within
-        the limit, or the least cost if none is within."""
+        """The mixture of all whole rounds. Its `chosen` part is the one that FQE finds best, see `best_part`."""
         finished = int(state.step) // self.round_steps
         if finished == 0:  # stopped in the first round: the unfinished response is all there is
             parts = [jax.tree.map(lambda x: x[0], state.responses.actor)]
@@ -329,11 +232,8 @@ class CBPL:
             ]
         return []
 
-    @property
-    def _adam(self) -> Adam:
-        return Adam(self.learning_rate)
-
 
 def best_part(returns: np.ndarray, costs: np.ndarray, limit: Any) -> int:
+    """The index of the greatest return within the limit, or of the least cost if none is within."""
     inside = costs <= float(limit)
     return int(np.argmax(np.where(inside, returns, -np.inf)) if inside.any() else np.argmin(costs))

@@ -7,7 +7,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from ringfence.errors import InvalidSetting
-from ringfence.values import LARGEST_COUNT, is_fraction, is_number
+from ringfence.values import LARGEST_COUNT, is_fraction, is_number, is_whole
 
 
 def check_settings(method: Any) -> None:
@@ -66,7 +66,7 @@ def is_of(value: Any, hint: Any) -> bool:
     if hint is float:
         return is_number(value)
     if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_COUNT
+        return is_whole(value) and abs(value) <= LARGEST_COUNT
     return value is None if hint is NoneType else isinstance(value, hint)
 
 

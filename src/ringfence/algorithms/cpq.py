@@ -107,8 +107,8 @@ def safe_value(qr: Values, qc: Values, limit: Scalar) -> Values:
 
 
 def score_function_loss(objective: Float[Array, "n batch"], log_prob: Float[Array, "n batch"]) -> Scalar:
-    """- E objective(s, a) log pi(a | s): its gradient is the score-function policy gradient, which feels the edge of
-    the indicator. The mean of a state's other n - 1 actions is the baseline; it leaves the expectation alone."""
+    """- E objective(s, a) log pi(a | s): its gradient is the score-function policy gradient, which sees where
+    the indicator changes. The mean of a state's other n - 1 actions is the baseline; it does not change the expectation."""
     n = objective.shape[0]
     baseline = (objective.sum(0) - objective) / max(n - 1, 1)
     return -jnp.mean(jax.lax.stop_gradient(objective - baseline) * log_prob)

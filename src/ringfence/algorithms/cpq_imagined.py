@@ -32,7 +32,7 @@ LONGEST = 1000  # steps of an imagined episode, at most; otherwise as many as th
 FITTED = Adam(2e-3)
 AVERAGED = 0.002  # share of the newest network in the one that imagines
 OUTSIDE = 0.1  # of a column's range in the log: further out an episode begins anew
-PREDICTED = 0.06  # error of the model, at most, for feedback
+PREDICTED = 0.06  # with a greater error of the model there is no feedback
 AIM = 0.97  # of the limit
 SLACK = (0.8, 1.2)
 SETTLED = 2500  # steps of the policy before its cost says anything
@@ -112,7 +112,7 @@ class Imagined(eqx.Module):
 
     @classmethod
     def create(cls, spec: Spec, limits: Float[Array, " bands"], discount: float, key: PRNGKeyArray) -> "Imagined":
-        """All in the middle of the state space, at times of their own, so that they do not begin anew in the same step."""
+        """All in the mean of the logged states, at random times, so that they do not begin anew in the same step."""
         horizon = min(spec.horizon or LONGEST, LONGEST)
         return cls(
             observations=jnp.zeros((EPISODES, spec.observation_dim)),
@@ -165,7 +165,7 @@ class Imagined(eqx.Module):
 def _towards(
     mean: Float[Array, " groups"], values: Float[Array, " episodes"], counted: Array, rate: float
 ) -> Float[Array, " groups"]:
-    """A running mean for each group of episodes, over those that are counted; it stays where none is."""
+    """A running mean for each group of episodes, over those that are counted. A group without any keeps its mean."""
     groups, members = (x.reshape(mean.size, -1) for x in (values, counted))
     now = jnp.sum(jnp.where(members, groups, 0.0), 1) / jnp.maximum(members.sum(1), 1)
     return jnp.where(members.any(1), mean + rate * (now - mean), mean)
@@ -173,8 +173,8 @@ def _towards(
 
 def feedback_rate(step: Int[Array, ""], error: Scalar, feedback: float) -> Scalar:
     """0 until the policy has settled, and where the model leaves more than PREDICTED of what happens unexplained: it
-    imagines the mean of what may follow, and a plant that jumps at random is never there. Otherwise it falls with the
-    steps: actor and average answer late, and feedback of a constant rate swings around the limit."""
+    predicts the mean of what may follow, which in a random plant may be a state that never occurs. Otherwise it falls
+    with the steps: actor and average respond late, and feedback of a constant rate would oscillate around the limit."""
     used = (step > SETTLED) & (error <= PREDICTED)
     return jnp.where(used, feedback / (1.0 + step / HALVED), 0.0)
 

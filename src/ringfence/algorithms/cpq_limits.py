@@ -145,7 +145,7 @@ def band_count(rows: int) -> int:
     return bands
 
 
-# What is left of it
+# Diagnostics and export
 
 
 def sample_with_limit(sample: Sample, limit: Float[Array, ""], limits: Range) -> Sample:
@@ -158,7 +158,7 @@ def sample_with_limit(sample: Sample, limit: Float[Array, ""], limits: Range) ->
 
 
 def export_with_limit(export: Export, limits: Range) -> Export:
-    """Actor and critics take the limit after the observation; so the run-time side knows them."""
+    """The export of networks that have the limit as an input: of actor and critics it follows the observation."""
     widened: Mapping[str, Any] = {
         name: described._replace(inputs=("observation", "limit", *described.inputs[1:]))
         if name in ("actor", "reward_1", "reward_2", "cost")

@@ -15,6 +15,7 @@ from ringfence.algorithms.critics import Critics, describe_critics
 from ringfence.algorithms.interface import Batch, Export, Metrics, Sample
 from ringfence.algorithms.ood import LatentKL, calibrated
 from ringfence.algorithms.optimise import Adam
+from ringfence.limits import DISCOUNT
 from ringfence.networks import TanhGaussianActor, describe_cvae
 
 
@@ -41,7 +42,7 @@ class CPQSettings:
     small: ClassVar[Mapping[str, Any]] = {"cvae_steps": 200, "ood_samples": 4, "actor_learning_rate": 3e-3}
 
     limit: float | None = None  # l: bound on the expected discounted cost from each state
-    discount: float = 0.99
+    discount: float = DISCOUNT
     batch_size: int = 256
     hidden: tuple[int, ...] = (256, 256)
     learning_rate: float = 3e-4  # of the CVAE and the critics (Adam)

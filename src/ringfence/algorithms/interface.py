@@ -88,7 +88,7 @@ class Learner(Protocol):
 
 @runtime_checkable
 class Exports(Protocol):
-    """What a learner has besides if something is left of it."""
+    """A learner that leaves trained networks."""
 
     def export(self, state: State) -> Export:
         """The trained networks, and how the policy acts with them."""
@@ -102,7 +102,7 @@ class PolicyLearner(Learner, Exports, Protocol):
 
 @runtime_checkable
 class RestrictsLog(Protocol):
-    """What a method has besides if it learns from a part of the log only."""
+    """A method that learns from a part of the log only."""
 
     def restrict(self, dataset: Dataset, limits: Sequence[float]) -> Dataset:
         """The part of the log that members with these limits learn from; all of them share it."""
@@ -110,7 +110,7 @@ class RestrictsLog(Protocol):
 
 @runtime_checkable
 class AddsColumns(Protocol):
-    """What a learner has besides if it needs numbers for each row that the log does not have: a policy's actions, say."""
+    """A learner that needs numbers for each row that the log does not have, such as the actions of a policy."""
 
     def columns(self, dataset: Dataset) -> Mapping[str, np.ndarray]:
         """Arrays of (rows, columns), found in a batch as `batch.extras`."""

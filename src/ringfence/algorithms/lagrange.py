@@ -22,8 +22,8 @@ class Multiplier(eqx.Module):
     With the proportional and derivative gains at 0 this is projected dual ascent,
     lambda <- max(lambda + rate violation, 0), where the rate is the integral gain.
 
-    Stooke et al. divide the policy's objective by 1 + lambda besides, to keep its gradient's size. We do not: a choice
-    among candidates does not feel a factor, Adam takes it out of a gradient, BEAR's lambda_mmd finds its own size."""
+    Stooke et al. divide the policy's objective by 1 + lambda besides, to keep its gradient's size. We do not:
+    a factor does not change which candidate is best, and hardly a step of Adam, and BEAR's lambda_mmd adapts to it."""
 
     value: Scalar
     integral: Scalar  # of the violation, never below 0
@@ -84,7 +84,7 @@ def log_dual_step(
 
 
 def lagrange_warnings(history: Sequence[Mapping[str, float]]) -> list[str]:
-    """A price that only ever rises buys nothing: the constraint cannot be met on this log, or not this way."""
+    """A multiplier that rises without an effect on the cost: the limit may be out of reach on this log."""
     recent = history[-RISING_LOGS:]
     if len(recent) < RISING_LOGS or not all("lambda_cost" in row for row in recent):
         return []

@@ -8,11 +8,15 @@ from ringfence.algorithms import METHODS
 from ringfence.errors import UnknownName
 
 
-def method_of(name: str, settings: Mapping[str, Any] | None = None, preset: str | None = None) -> Any:
-    """A method by its name, with some of its settings changed."""
+def class_of(name: str) -> Any:
     if name not in METHODS:
         raise UnknownName(f"no method is called {name!r}; there are {', '.join(METHODS)}")
-    kind: Any = METHODS[name]
+    return METHODS[name]
+
+
+def method_of(name: str, settings: Mapping[str, Any] | None = None, preset: str | None = None) -> Any:
+    """A method by its name, with some of its settings changed."""
+    kind = class_of(name)
     make = kind
     if preset not in (None, "default"):
         make = getattr(kind, str(preset), None)

@@ -9,7 +9,7 @@ import optax
 from ringfence.kernels import calls
 
 Params = TypeVar("Params")
-DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8  # the paper's, and everybody's
+DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8  # the paper's
 
 
 class Adam(NamedTuple):

@@ -17,6 +17,7 @@ from ringfence.behaviour.actor_critic import (
     temporal_differences,
 )
 from ringfence.behaviour.segments import EpisodeSums, NumpyActor, Sampler, Segments
+from ringfence.limits import DISCOUNT
 
 Grid = TypeVar("Grid")
 
@@ -32,8 +33,8 @@ class OnPolicy:
     hidden: tuple[int, ...] = (64, 64)
     envs: int = 4
     segment: int = 1000
-    discount: float = 0.99  # of rewards, in training
-    cost_discount: float = 0.99  # of costs: the one that the limit is meant with
+    discount: float = DISCOUNT  # of rewards, in training
+    cost_discount: float = DISCOUNT  # of costs: the one that the limit is meant with
     gae_lambda: float = 0.95
 
     def std_at(self, progress: float) -> float:

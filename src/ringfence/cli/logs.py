@@ -61,7 +61,7 @@ def add_collect(verbs: Any) -> None:
     )
     parser.add_argument("--task", required=True, metavar="T", help="a built-in task, or a Gymnasium id with a cost")
     parser.add_argument("--size", type=whole(1), required=True, metavar="N", help="how many transitions")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="where to (.h5 or .parquet)")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file to write (.h5 or .parquet)")
     parser.add_argument(
         "--seed", type=whole(0, LARGEST_SEED), default=0, help="the same seed makes the same log (default 0)"
     )

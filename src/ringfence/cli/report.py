@@ -9,7 +9,7 @@ from ringfence.training.configuration import READING
 
 ALWAYS = {"out", "overwrite"}
 A_LIMIT = {"limit", "limit_kind", "horizon"}
-HONOURED = {  # what a page of each kind can be told; a run has its own discount, and alone its own limit
+HONOURED = {  # the options that a page of each kind takes; a run has its own discount
     "log": {*ALWAYS, *READING, *A_LIMIT, "discount"},
     "run": {*ALWAYS, *READING, *A_LIMIT, "log"},
     "sweep": ALWAYS,

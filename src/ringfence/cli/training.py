@@ -235,10 +235,11 @@ def whole_steps(horizon: float | None) -> int | None:
 
 
 def require_ranges(method: Any) -> None:
+    from ringfence.algorithms import METHODS
+
     if not hasattr(method, "limits"):
-        raise InvalidSetting(
-            f"--limit-range: {method.name} takes one limit; only cpq has a policy for a range of limits"
-        )
+        able = ", ".join(name for name, kind in METHODS.items() if hasattr(kind, "limits"))
+        raise InvalidSetting(f"--limit-range: {method.name} takes one limit; for a range of limits use --method {able}")
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:

@@ -21,7 +21,7 @@ FIELD_ID, OUR_FIELD = b"PARQUET:field_id", b"1380337222"
 
 def read_parquet(path: Path, mapping: ColumnMapping) -> RawLog:
     with reading(path, "Parquet"):
-        footer = read_footer(path)  # before a library that could take it amiss
+        footer = read_footer(path)  # before a library that could crash on it
         with pa.parquet.ParquetFile(path, page_checksum_verification=True) as file:
             return _read(path, file, footer, mapping)
 

@@ -1,4 +1,4 @@
-"""A Parquet footer is held against the file and against itself: nothing guards it from damage.
+"""A Parquet footer is checked against the file and against itself: it has no checksum.
 
 It says most things twice (names, types, numbers of rows), and a library believes one of the two, or ends the process
 when it meets what it did not expect. So it is read here first.

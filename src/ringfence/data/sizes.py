@@ -1,4 +1,4 @@
-"""What a file says of its size is held against the file before anything is allocated or read."""
+"""What a file says of its size is checked against the file before anything is allocated or read."""
 
 from collections.abc import Iterable
 

@@ -1,9 +1,7 @@
 """`Artifact`: what training leaves. NumPy and safetensors only."""
 
-import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -11,17 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ringfence.deploy import validation
+from ringfence.deploy import artifact_file, validation
 from ringfence.deploy.actors import KINDS, Model
+from ringfence.deploy.artifact_file import RANGES, SCALING
 from ringfence.deploy.network import Network, kl_to_standard
 from ringfence.deploy.noise import Noise
-from ringfence.deploy.tensorfile import read_tensors, tensor_bytes
-from ringfence.errors import ForeignPolicy, InvalidSetting, RingfenceError, UnknownName, WouldOverwrite
+from ringfence.errors import InvalidSetting, UnknownName, WouldOverwrite
 from ringfence.files import atomic_write
 
-FORMAT, FORMAT_VERSION = "ringfence-policy", "2"
-SCALING = ("observation_mean", "observation_std", "action_low", "action_high")
-RANGES = ("observation_low", "observation_high")
 FACTS = ("limit", "discount", "horizon", "steps_done", "steps_planned", "method", "seed")
 
 
@@ -246,75 +241,21 @@ class Artifact:
 
     def to_bytes(self) -> bytes:
         """The file's content; equal artifacts give equal bytes."""
-        header = self._header()
-        return tensor_bytes(self._all_tensors(), {**header, "sha256": _digest(header, self._all_tensors())})
+        return artifact_file.content_of(self)
 
     @cached_property
     def checksum(self) -> str:
         """sha256 of everything in the file: header and tensors."""
-        return _digest(self._header(), self._all_tensors())
-
-    def _all_tensors(self) -> dict[str, np.ndarray]:
-        vectors = {name: getattr(self, name) for name in (*SCALING, *RANGES)}
-        return {**self.tensors, **{name: value for name, value in vectors.items() if value is not None}}
-
-    def _header(self) -> dict[str, str]:
-        stated = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("tensors", *SCALING, *RANGES)}
-        stated["networks"] = {name: asdict(network) for name, network in sorted(self.networks.items())}
-        stated["tensors"] = {name: list(tensor.shape) for name, tensor in sorted(self._all_tensors().items())}
-        text = json.dumps(stated, sort_keys=True, allow_nan=False)
-        return {"format": FORMAT, "format_version": FORMAT_VERSION, "artifact": text}
+        return artifact_file.checksum_of(artifact_file.header_of(self), artifact_file.tensors_of(self))
 
     @classmethod
     def load(cls, path: str | Path) -> "Artifact":
         """Read a file that `save` wrote, of this version or of version 1; `ForeignPolicy` if it is anything else, or not
         as it was written."""
-        from ringfence.deploy.version1 import artifact_of_version_1
-
-        path = Path(path)
-        header, tensors = read_tensors(path)
-        if header.get("format") != FORMAT:
-            raise ForeignPolicy(f"{path} is not a ringfence policy: its header does not say {FORMAT!r}")
-        readers = {"1": artifact_of_version_1, FORMAT_VERSION: _artifact_of}
-        version = header.get("format_version")
-        if version not in readers:
-            raise ForeignPolicy(
-                f"{path} is a policy of format {version}; this ringfence reads formats {' and '.join(readers)}. "
-                "Was it written by a newer one?"
-            )
-        try:
-            artifact = readers[version](header, tensors)
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise ForeignPolicy(f"{path} is damaged: {type(error).__name__} {error}") from error
-        except RingfenceError as error:
-            raise ForeignPolicy(f"{path} is damaged: {error}") from error
-        if header.get("sha256") != artifact.checksum:
-            raise ForeignPolicy(f"{path} is damaged: its checksum does not match; fetch or make it again")
-        return artifact
+        return artifact_file.read(Path(path))
 
     def __repr__(self) -> str:
         return f"Artifact({self.kind!r}, {self.observation_dim} -> {self.action_dim}, {_progress(self)}{self.facts})"
-
-
-def _artifact_of(header: Mapping[str, str], tensors: dict[str, np.ndarray]) -> Artifact:
-    stated = validation.strict_json(header["artifact"])
-    shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
-    if stated.pop("tensors") != shapes:
-        raise InvalidSetting("its tensors are not those that its header names")
-    networks = {
-        name: Network(**{**described, "inputs": tuple(described["inputs"])})
-        for name, described in stated.pop("networks").items()
-    }
-    vectors = {name: tensors.pop(name) for name in (*SCALING, *RANGES) if name in tensors}
-    return Artifact(**{**stated, "networks": networks, "tensors": tensors, **vectors})
-
-
-def _digest(header: Mapping[str, str], tensors: Mapping[str, np.ndarray]) -> str:
-    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
-    for name in sorted(tensors):
-        digest.update(f"{name}{tensors[name].shape}".encode())
-        digest.update(np.ascontiguousarray(tensors[name], "<f4").tobytes())
-    return digest.hexdigest()
 
 
 def _read_only(value: Any) -> np.ndarray:

@@ -36,7 +36,7 @@ def decode(text: str, version: int | None = None) -> dict[str, Any] | None:
     return line if _is_opening(line) or _is_step(line) else None
 
 
-def is_whole(text: str) -> bool:
+def has_its_end(text: str) -> bool:
     """Whether a line has its end: if it cannot be decoded, it was not cut off but changed."""
     return CHECK.search(text) is not None
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ringfence.deploy.guard_lines import VERSION, decode, encode, is_whole
+from ringfence.deploy.guard_lines import VERSION, decode, encode, has_its_end
 from ringfence.errors import InvalidSetting, UnreadableFile
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def read_guard_log(path: str | Path) -> Iterator[dict[str, Any]]:
                 line = None
             if damage is not None and (line is None or line["event"] != "start"):
                 raise _damaged(path, damage)
-            if line is None and is_whole(text):
+            if line is None and has_its_end(text):
                 raise _damaged(path, number)
             damage = number if line is None else None
             if line is not None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ringfence.deploy.artifact import Artifact
 from ringfence.errors import InvalidSetting, UnknownName
+from ringfence.values import is_number, is_whole
 
 LEAST_STILLNESS = 10  # steps: fewer equal values in a row are no evidence of a stuck sensor
 IMMEDIATE = ("missing", "stuck", "range", "budget", "policy")  # these do not wait for `patience`
@@ -39,7 +40,7 @@ class Rules:
     def __post_init__(self) -> None:
         for name in ("range", "together", "stuck", "detector", "cost_to_go", "budget"):
             value = getattr(self, name)
-            if value is not None and not (_is_number(value) and value >= 0):
+            if value is not None and not (is_number(value) and value >= 0):
                 raise InvalidSetting(
                     f"rule {name!r} must be a number of at least 0, or None to switch it off: {value!r}"
                 )
@@ -47,9 +48,9 @@ class Rules:
             raise InvalidSetting(f"rate must be positive, one number or one per action, not {self.rate!r}")
         for name in ("patience", "release_after"):
             value = getattr(self, name)
-            if not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+            if not (is_whole(value) and value >= 1):
                 raise InvalidSetting(f"{name} must be a whole number of at least 1, not {getattr(self, name)!r}")
-        if not (_is_number(self.release_at) and 0 < self.release_at <= 1):
+        if not (is_number(self.release_at) and 0 < self.release_at <= 1):
             raise InvalidSetting(f"release_at must lie between 0 and 1, not {self.release_at!r}")
 
     @classmethod
@@ -138,7 +139,3 @@ def described(error: Exception) -> str:
 def _are_positive(value: Any) -> bool:
     numbers = np.asarray(value)
     return numbers.dtype.kind in "iuf" and bool(np.isfinite(numbers).all() and (numbers > 0).all())
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))

@@ -9,7 +9,7 @@ import numpy as np
 from ringfence.deploy.actors import DISTANCE, KINDS, OF_ANY_KIND, component_count
 from ringfence.deploy.network import Network, check_layers, input_count, layer_names, output_count
 from ringfence.errors import InvalidSetting, NonFiniteValue, UnknownName, WrongShape
-from ringfence.values import LARGEST_LOGGED, is_number
+from ringfence.values import LARGEST_LOGGED, is_number, is_whole
 
 if TYPE_CHECKING:
     from ringfence.deploy.artifact import Artifact
@@ -68,7 +68,7 @@ def _check_facts(artifact: "Artifact") -> None:
             raise InvalidSetting(f"{name} must be a number of at least 0, not {value!r}")
     for name in ("horizon", "steps_done", "steps_planned", "seed"):
         value = getattr(artifact, name)
-        if value is not None and not (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63):
+        if value is not None and not (is_whole(value) and 0 <= value < 2**63):
             raise InvalidSetting(f"{name} must be a whole number from 0 to 2^63 - 1, not {value!r}")
     if artifact.discount is not None and artifact.discount > 1:
         raise InvalidSetting(f"discount must be at most 1, not {artifact.discount!r}")

@@ -1,6 +1,5 @@
 """Policy files of version 1: an actor's kind and tensors, without a description of its networks."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ringfence.deploy.actors import KINDS
-from ringfence.deploy.artifact import SCALING, Artifact
+from ringfence.deploy.artifact import Artifact
+from ringfence.deploy.artifact_file import SCALING, checksum_of
 from ringfence.deploy.network import layer_count
 from ringfence.deploy.validation import strict_json
 from ringfence.errors import InvalidSetting, UnknownName
@@ -64,11 +64,7 @@ def artifact_of_version_1(header: Mapping[str, str], tensors: dict[str, np.ndarr
 def version_1_checksum(header: Mapping[str, str], tensors: Mapping[str, np.ndarray]) -> str:
     stated = {name: header[name] for name in ("format", "format_version", "kind")}
     stated["metadata"] = json.dumps(json.loads(header["metadata"]), sort_keys=True)
-    digest = hashlib.sha256(json.dumps(stated, sort_keys=True).encode())
-    for name in sorted(tensors):
-        digest.update(f"{name}{tensors[name].shape}".encode())
-        digest.update(np.ascontiguousarray(tensors[name], "<f4").tobytes())
-    return digest.hexdigest()
+    return checksum_of(stated, tensors)
 
 
 def _renamed(name: str) -> str:

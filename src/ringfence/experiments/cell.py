@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ringfence.experiments.grid import FORMAT, Cell, digest
+from ringfence.experiments.grid import FORMAT, Cell, short_digest
 
 TEST_SEED = 50_000  # episodes that neither the logs nor the evaluations on the way have used
 DIGITS = 6  # of the numbers in a result
@@ -19,10 +19,11 @@ def train_cell(cell: Cell, path: Path, log_file: Path) -> dict[str, Any] | None:
     reached is saved. The clock covers this attempt; earlier ones are added from `clock.json`."""
     from ringfence import api
     from ringfence.data import load_file
+    from ringfence.training import RunDirectory
 
     began = time.monotonic()
     log = load_file(log_file, **cell.log.options)
-    if (path / "config.json").exists():
+    if RunDirectory(path).is_run:
         run = api.resume(path, log, progress=False)
     else:
         schedule = cell.schedule
@@ -90,7 +91,7 @@ def code_fingerprint() -> str:
     """A digest of the package's source, so that results of different code can be told apart."""
     package = Path(__file__).parents[1]
     files = sorted(file for suffix in ("py", "cc", "h") for file in package.rglob(f"*.{suffix}"))
-    return digest([[file.relative_to(package).as_posix(), file.read_text(encoding="utf-8")] for file in files])
+    return short_digest([[file.relative_to(package).as_posix(), file.read_text(encoding="utf-8")] for file in files])
 
 
 def portable(cell: Cell) -> dict[str, Any]:

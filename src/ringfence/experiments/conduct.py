@@ -95,7 +95,7 @@ def conduct(
 
 
 def whole_result(store: Store, name: str) -> dict[str, Any]:
-    """The result of a finished cell; an error if it is damaged, so that nothing takes its place in silence."""
+    """The result of a finished cell; an error if it is damaged, so that nothing replaces it unnoticed."""
     found = store.result(name)
     if found is None:
         raise UnreadableFile(

@@ -19,17 +19,17 @@ from ringfence.behaviour.shipped import shipped_policy
 from ringfence.data import load_file, summarise
 from ringfence.deploy import Policy
 from ringfence.evaluation import Evaluator
+from ringfence.experiments.cell import TEST_SEED
 from ringfence.files import write_json
-from ringfence.limits import Limit
+from ringfence.limits import DISCOUNT, Limit
 from ringfence.progress import counting
 from ringfence.reports.demo import CLONE, OURS, Tested, plot_demo, print_comparison
 from ringfence.reports.log import plot_summary, print_summary
-from ringfence.training import Run
+from ringfence.training import Run, RunDirectory
 
-TASK, DISCOUNT, HORIZON = "halfcheetah-torque", 0.99, 1000
+TASK, HORIZON = "halfcheetah-torque", 1000
 LIMITS = (30.0, 40.0, 50.0, 60.0)  # between the safe controller's cost and the unsafe one's
 SEED = 20  # not one of those that the default was decided on
-TEST_SEED = 50_000  # episodes that no evaluation during training has used
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def learn(
     out: Path, log: Path, name: str, steps: int, limits: Sequence[float], *, task: str | None = None, **settings: Any
 ) -> Run:
     """Train, or go on with a run that was stopped."""
-    if (out / "config.json").exists():
+    if RunDirectory(out).is_run:
         return api.resume(out)
     method = method_of(name, {"discount": DISCOUNT, **settings})
     often: dict[str, Any] = dict.fromkeys(("evaluate_every", "checkpoint_every"), max(steps // 5, 1))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.errors import InvalidSetting, UnreadableFile
+from ringfence.files import digest
 from ringfence.limits import check_limit
 from ringfence.training import defaults
 
@@ -47,13 +48,13 @@ class LogSource:
         if self.rows is not None:
             from ringfence.behaviour.datasets import dataset_path
 
-            return digest(dataset_path(self.source, self.rows, self.seed).name)
+            return short_digest(dataset_path(self.source, self.rows, self.seed).name)
         try:
             with open(self.source, "rb") as file:
                 content = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise UnreadableFile(f"cannot read the log {self.source} ({error.strerror})") from error
-        return digest([content, self.options])
+        return short_digest([content, self.options])
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Cell:
         schedule = asdict(self.schedule)
         del schedule["log_every"], schedule["checkpoint_every"]
         identity = [FORMAT, self.log_fingerprint, self.variant.method, self.hyperparameters, self.limit, self.seed]
-        return digest([*identity, schedule, self.task, *([self.holdout] if self.holdout else [])])
+        return short_digest([*identity, schedule, self.task, *([self.holdout] if self.holdout else [])])
 
     @cached_property
     def id(self) -> str:
@@ -141,7 +142,7 @@ class Experiment:
 
     @property
     def fingerprint(self) -> str:
-        return digest([self.name, [cell.fingerprint for cell in self.cells]])
+        return short_digest([self.name, [cell.fingerprint for cell in self.cells]])
 
 
 def grid(
@@ -205,5 +206,6 @@ def choose(known: Iterable[str], wanted: Sequence[str] | None, what: str) -> lis
     return list(wanted)
 
 
-def digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+def short_digest(value: Any) -> str:
+    """Enough of a digest to tell cells apart, and short enough for a file's name."""
+    return digest(value)[:16]

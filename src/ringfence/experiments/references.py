@@ -8,6 +8,7 @@ from typing import Any
 from ringfence.experiments.cell import TEST_SEED, rounded
 from ringfence.experiments.grid import Cell, LogSource
 from ringfence.files import write_json
+from ringfence.limits import DISCOUNT
 
 
 def write_references(cells: Iterable[Cell], results: Path) -> None:
@@ -60,6 +61,5 @@ def log_range(path: Path) -> dict[str, float]:
     from ringfence.data import episode_table, load_file
 
     log = load_file(path)
-    returns = episode_table(log, 0.99).returns
-    horizon = int((log.episode_ends - log.episode_starts).max())
-    return {"least_return": float(returns.min()), "most_return": float(returns.max()), "horizon": horizon}
+    returns = episode_table(log, DISCOUNT).returns
+    return {"least_return": float(returns.min()), "most_return": float(returns.max()), "horizon": log.horizon}

@@ -113,10 +113,10 @@ class RemoteStore:
 
     def fetch_log(self, address: str) -> Path:
         """Downloaded once for each machine, into the cache directory."""
-        from ringfence.experiments.grid import digest
+        from ringfence.experiments.grid import short_digest
         from ringfence.files import atomic_write
 
-        local = cache_directory() / "logs" / digest(self.address) / Path(address).name
+        local = cache_directory() / "logs" / short_digest(self.address) / Path(address).name
         if not local.exists():
             with atomic_write(local) as temporary:
                 self.files.get_file(self._path(address), str(temporary))
@@ -142,7 +142,7 @@ class RemoteStore:
         while not ended.wait(self.renew):
             newest = max((file.name for file in (path / "checkpoints").glob("step-*.json")), default="")
             if newest != seen:
-                with suppress(OSError):  # it is tried again, and the last word is `workspace`'s
+                with suppress(OSError):  # it is tried again; at the end `workspace` uploads, and raises
                     self._upload(cell, path)
                     seen = newest
 

@@ -26,7 +26,7 @@ class State:
     failed: dict[str, str] = field(default_factory=dict)  # cell, reason
     retried: dict[str, str] = field(default_factory=dict)  # cell, why the first attempt ended
     began: dict[str, float] = field(default_factory=dict)  # when a running cell was first seen to run
-    seconds: dict[str, float] = field(default_factory=dict)  # how long the cells took that ended under our eyes
+    seconds: dict[str, float] = field(default_factory=dict)  # of the cells that ended while this driver ran
     steps: dict[str, int] = field(default_factory=dict)  # how far the running ones are
     interrupted: bool = False
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from ringfence import __version__
 from ringfence.errors import SimulatorError
-from ringfence.experiments.grid import Cell, Variant, digest
+from ringfence.experiments.grid import Cell, Variant, short_digest
 from ringfence.experiments.worker import thread_environment
 from ringfence.files import cache_directory, machine_fingerprint, write_json
 from ringfence.values import is_number
@@ -55,11 +55,11 @@ def kind(cell: Cell) -> str:
     """Cells that differ in seed and limit only take about as long as each other."""
     schedule = cell.schedule
     lengths = [schedule.steps, schedule.evaluate_every, schedule.episodes, schedule.test_episodes]
-    return digest([cell.log_fingerprint, cell.variant.method, cell.hyperparameters, lengths, cell.task])
+    return short_digest([cell.log_fingerprint, cell.variant.method, cell.hyperparameters, lengths, cell.task])
 
 
 def settings(cell: Cell) -> str:
-    return digest([cell.variant.method, cell.hyperparameters])
+    return short_digest([cell.variant.method, cell.hyperparameters])
 
 
 def measured_speeds(cells: Iterable[Cell], results: Iterable[Mapping[str, Any]], threads: int) -> Speeds:
@@ -85,7 +85,7 @@ def described(cell: Cell) -> dict[str, Any]:
 
 def measure(threads: int, what: str, subject: Mapping[str, Any]) -> dict[str, float]:
     """A measurement from the cache, or made now in a process with so many threads."""
-    key = digest([what, subject, threads, machine_fingerprint(), __version__])
+    key = short_digest([what, subject, threads, machine_fingerprint(), __version__])
     file = cache_directory() / "speeds" / f"{key}.json"
     if known := read_measured(file):
         return known

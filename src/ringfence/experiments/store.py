@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from ringfence.files import atomic_write, sealed, unsealed, write_json
+from ringfence.training.rundir import RunDirectory
 
 Result = dict[str, Any]
 
@@ -116,7 +117,7 @@ class DirectoryStore:
         yield path
 
     def steps_done(self, cell: str) -> int | None:
-        return last_step(self.path / "runs" / cell / "metrics.jsonl")
+        return RunDirectory(self.path / "runs" / cell).last_step()
 
     def put_log(self, path: Path, fingerprint: str) -> str:
         """Copied once, under a name with its fingerprint: a driver's own files may be out of sight of other machines."""
@@ -143,22 +144,6 @@ def rows_text(result: Mapping[str, Any]) -> str:
         return json.dumps(value)
 
     return "{\n" + ",\n".join(f" {json.dumps(name)}: {shown(value)}" for name, value in result.items()) + "\n}\n"
-
-
-def last_step(metrics: Path) -> int | None:
-    """The overall step of the last whole line of a metrics file."""
-    try:
-        with open(metrics, "rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 8192))
-            lines = file.read().decode(errors="replace").splitlines()
-    except OSError:
-        return None
-    for line in reversed(lines):
-        try:
-            return int(json.loads(line)["overall_step"])
-        except (ValueError, KeyError, TypeError):
-            continue
-    return None
 
 
 def _lock(handle: TextIO) -> bool:

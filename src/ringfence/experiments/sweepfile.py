@@ -29,8 +29,8 @@ from ringfence.errors import InvalidSetting, MissingExtra, UnreadableFile
 from ringfence.experiments.grid import Experiment, LogSource, Schedule, Variant, grid, variants_of
 from ringfence.limits import Limit
 from ringfence.tasks import TASKS, find
-from ringfence.training.configuration import LARGEST_SEED, READING, is_whole
-from ringfence.values import LARGEST_COUNT, is_number
+from ringfence.training.configuration import LARGEST_SEED, READING
+from ringfence.values import LARGEST_COUNT, is_fraction, is_number, is_whole
 
 TOP = (
     "name",
@@ -182,7 +182,7 @@ def listed(value: Mapping[str, Any], name: str, path: Path) -> list[Any]:
 def share(value: Mapping[str, Any], path: Path) -> float:
     """The share of the episodes that every cell sets aside."""
     found = value.get("holdout", 0.0)
-    if not isinstance(found, int | float) or isinstance(found, bool) or not 0 <= found < 1:
+    if not is_fraction(found):
         raise InvalidSetting(f"{path}: 'holdout' is a share of the episodes, at least 0 and below 1, not {found!r}")
     return float(found)
 

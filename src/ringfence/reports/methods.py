@@ -2,13 +2,12 @@
 
 from dataclasses import fields
 from importlib import import_module
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from ringfence.algorithms import METHODS
-from ringfence.errors import UnknownName
+from ringfence.algorithms.named import class_of
 
 
 def print_methods(name: str | None = None) -> None:
@@ -20,9 +19,7 @@ def print_methods(name: str | None = None) -> None:
             table.add_row(key, (import_module(method.__module__).__doc__ or "").strip().splitlines()[0])
         console.print(table)
         return
-    if name not in METHODS:
-        raise UnknownName(f"no method is called {name!r}; there are {', '.join(METHODS)}")
-    kind: Any = METHODS[name]
+    kind = class_of(name)
     paper = kind.paper() if hasattr(kind, "paper") else None
     default = kind()
     table = Table("setting", "default", *(["paper"] if paper else []), title=name, title_justify="left")

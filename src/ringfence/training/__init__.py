@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 _HOME = {
     "Configuration": "configuration",
     "Member": "configuration",
-    "Plan": "loop",
+    "Plan": "plan",
     "Run": "record",
     "RunDirectory": "rundir",
     "Schedule": "configuration",
@@ -21,7 +21,8 @@ __all__ = ["Configuration", "Member", "Plan", "Run", "RunDirectory", "Schedule",
 
 if TYPE_CHECKING:
     from ringfence.training.configuration import Configuration, Member, Schedule
-    from ringfence.training.loop import Plan, run
+    from ringfence.training.loop import run
+    from ringfence.training.plan import Plan
     from ringfence.training.record import Run
     from ringfence.training.rundir import RunDirectory
     from ringfence.training.verdict import Verdict

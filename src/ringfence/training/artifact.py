@@ -11,29 +11,48 @@ from ringfence.algorithms.interface import Export
 from ringfence.data.dataset import Dataset
 from ringfence.deploy import Artifact, Network
 from ringfence.deploy.reference import guard_tensors
+from ringfence.files import digest
 from ringfence.networks import describe
+from ringfence.training.configuration import Configuration, Member
 
 _OF_A_LOG: WeakKeyDictionary[Dataset, dict[str, np.ndarray]] = WeakKeyDictionary()  # the same for every member
 
 
-def artifact_of(export: Export, log: Dataset, *, learned_from: Dataset | None = None, **facts: Any) -> Artifact:
-    """The artifact of one trained member. `log` names it; `learned_from`, a part of the log or all of it, gives the
-    normaliser and the ranges. `facts` are fields of `Artifact`: limit, discount, seed, steps_done, ..."""
-    part = log if learned_from is None else learned_from
-    metadata = {"log": log.name, "log_fingerprint": log.fingerprint, "ringfence": __version__}
+def member_artifact(
+    export: Export,
+    configuration: Configuration,
+    member: Member,
+    log: Dataset,
+    learned_from: Dataset,
+    *,
+    steps_done: int,
+    metadata: Mapping[str, Any],
+) -> Artifact:
+    """What one member of a run has learned. `log` names it; `learned_from`, a part of the log or all of it, gives the
+    normaliser and the ranges."""
+    about = {"log": log.name, "log_fingerprint": configuration.log.fingerprint, "ringfence": __version__}
+    about |= {**metadata, "run": digest(configuration.identity())}
+    if log.fingerprint != configuration.log.fingerprint:  # episodes were set aside
+        about["learned_from"] = log.fingerprint
     return scaled_artifact(
-        export._replace(tensors={**export.tensors, **_known_to_a_guard(part)}),
-        part.normaliser.mean,
-        part.normaliser.std,
-        part.action_low,
-        part.action_high,
+        export._replace(tensors={**export.tensors, **_known_to_a_guard(learned_from)}),
+        learned_from.normaliser.mean,
+        learned_from.normaliser.std,
+        learned_from.action_low,
+        learned_from.action_high,
         observation_names=log.observation_names,
         action_names=log.action_names,
         units=log.units,
-        observation_low=part.observations.min(0),
-        observation_high=part.observations.max(0),
-        horizon=part.horizon,
-        **{**facts, "metadata": {**metadata, **facts.get("metadata", {})}},
+        observation_low=learned_from.observations.min(0),
+        observation_high=learned_from.observations.max(0),
+        horizon=learned_from.horizon,
+        method=configuration.method,
+        limit=member.limit if export.limit_range is None else None,  # else it is given at run time
+        discount=configuration.discount,
+        seed=member.seed,
+        steps_done=steps_done,
+        steps_planned=configuration.schedule.steps,
+        metadata=about,
     )
 
 

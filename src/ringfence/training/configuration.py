@@ -5,16 +5,16 @@ numbers of a run depend on: method and settings, members, schedule (without the 
 what computes it. Every checkpoint carries the identity, so that it cannot be used by another run.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ringfence.errors import CheckpointError, InvalidSetting
+from ringfence.files import sealed
 from ringfence.limits import check_limit
 from ringfence.training import defaults
-from ringfence.values import LARGEST_COUNT, is_fraction
+from ringfence.values import LARGEST_COUNT, is_fraction, is_whole
 
 FORMAT = 2
 LARGEST_SEED = 2**32 - 1
@@ -98,8 +98,7 @@ class Configuration:
             "computed_by": [dict(entry) for entry in self.computed_by],
             "versions": dict(self.versions),
         }
-        content = json.loads(json.dumps(content))  # tuples become lists, as they will be when it is read
-        return {**content, "sha256": digest(content)}
+        return sealed(json.loads(json.dumps(content)))  # tuples become lists, as they will be when it is read
 
     def identity(self) -> dict[str, Any]:
         """What the numbers depend on, apart from how long the run goes on."""
@@ -134,7 +133,7 @@ def parse(content: Any, where: str) -> Configuration:
         raise CheckpointError(f"{where} is damaged: it lacks {error}") from None
     except (TypeError, ValueError, AttributeError, OverflowError, InvalidSetting) as error:
         raise CheckpointError(f"{where} is damaged or was edited: {error}") from None
-    if content.get("sha256") != digest({name: value for name, value in content.items() if name != "sha256"}):
+    if content != sealed(content):
         raise CheckpointError(
             f"{where} was changed after ringfence wrote it (its checksum does not match); "
             "undo the change, or start a new run with the settings that you want"
@@ -205,11 +204,3 @@ def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str 
         elif mine != other:
             found.append(f"{prefix}{name} is {other!r}, not {mine!r}")
     return found
-
-
-def digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -13,8 +13,8 @@ from typing import Any
 
 from ringfence.deploy import Artifact, Policy
 from ringfence.errors import CheckpointError
-from ringfence.files import atomic_write, write_json
-from ringfence.training.configuration import Configuration, Member, digest
+from ringfence.files import atomic_write, digest, write_json
+from ringfence.training.configuration import Configuration, Member
 from ringfence.training.rundir import STREAMS, RunDirectory
 from ringfence.training.streams import Row
 from ringfence.training.verdict import Verdict, judge

@@ -9,7 +9,7 @@ from ringfence.data.dataset import Dataset
 from ringfence.errors import CheckpointError, InvalidSetting, RingfenceError
 from ringfence.training.computation import changes_since, computed_by, versions
 from ringfence.training.configuration import Configuration
-from ringfence.training.loop import Plan
+from ringfence.training.plan import Plan
 
 
 def plan_of(configuration: Configuration) -> Plan:

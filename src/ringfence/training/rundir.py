@@ -127,6 +127,11 @@ class RunDirectory:
             return "; it was a run and has lost it: restore it, or start a new run with another --out"
         return "; it was stopped before it began: start it again with --out"
 
+    @property
+    def is_run(self) -> bool:
+        """Whether a run was begun here."""
+        return (self.path / "config.json").is_file()
+
     def configuration(self) -> Configuration:
         file = self.path / "config.json"
         try:
@@ -146,10 +151,16 @@ class RunDirectory:
         """The stream's sound rows, and a sentence for each damaged line."""
         return streams.read(self.path / f"{stream}.jsonl")
 
+    def last_step(self) -> int | None:
+        """How far the run is, over all its stages; None before its first line of metrics."""
+        row = streams.last(self.path / "metrics.jsonl")
+        return None if row is None else int(row["overall_step"])
+
     # Its policies
 
     def save(self, artifacts: Iterable[Artifact], members: Iterable[Member]) -> None:
-        """Write what training left of each member. What was said of other policies in their place goes first."""
+        """Write what training left of each member. If that replaces other policies, what was said of them
+        (`ABOUT_POLICIES`) is removed first."""
         members = tuple(members)
         files = {}
         for member, artifact in zip(members, artifacts, strict=True):

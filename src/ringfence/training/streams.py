@@ -16,6 +16,7 @@ from ringfence.files import atomic_write
 
 Row = dict[str, Any]
 CHECK = "crc32"
+END_BYTES = 8192  # a few lines
 
 
 def encode(row: Mapping[str, Any]) -> bytes:
@@ -54,6 +55,17 @@ def read(file: Path) -> tuple[list[Row], list[str]]:
         elif number < len(lines) or line.endswith(b"\n"):
             damage.append(f"line {number} of {file} is damaged and left out")
     return rows, damage
+
+
+def last(file: Path) -> Row | None:
+    """The last sound row, from the end of the file alone; None if there is none."""
+    try:
+        with open(file, "rb") as opened:
+            opened.seek(max(0, opened.seek(0, os.SEEK_END) - END_BYTES))
+            lines = opened.read().split(b"\n")
+    except OSError:
+        return None
+    return next((row for line in reversed(lines) if (row := decode(line)) is not None), None)
 
 
 def rewind(file: Path, keep: Callable[[Row], bool]) -> None:

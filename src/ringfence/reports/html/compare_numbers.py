@@ -39,8 +39,8 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Group:
-    """The seeds of one method on one log at one limit."""
+class GroupMeans:
+    """The seeds of one method on one log at one limit, and the means over them."""
 
     log: str
     method: str
@@ -70,7 +70,7 @@ class Comparison:
     measure: str  # what the numbers are
     axes: tuple[str, str]  # what figures call cost and return
     candidates: tuple[Candidate, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[GroupMeans, ...]
     choices: tuple[Chosen, ...]
     why_no_choice: str = ""
     missing: tuple[str, ...] = ()  # cells without a result
@@ -281,7 +281,7 @@ def shortened(chosen: Chosen, folders: Sequence[Path]) -> Chosen:
 # Of both
 
 
-def groups_of(candidates: Sequence[Candidate]) -> tuple[Group, ...]:
+def groups_of(candidates: Sequence[Candidate]) -> tuple[GroupMeans, ...]:
     """Seeds together; those without a number are left out."""
     seeds: dict[tuple[str, str, float], list[Candidate]] = {}
     for candidate in candidates:
@@ -292,7 +292,7 @@ def groups_of(candidates: Sequence[Candidate]) -> tuple[Group, ...]:
         returns, costs = (np.array([getattr(c, name) for c in members], float) for name in ("returned", "cost"))
         several = len(members) > 1
         made.append(
-            Group(
+            GroupMeans(
                 *key,
                 tuple(members),
                 float(returns.mean()),

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ringfence.reports.html import plots
-from ringfence.reports.html.compare_numbers import Candidate, Comparison, Group
+from ringfence.reports.html.compare_numbers import Candidate, Comparison, GroupMeans
 from ringfence.reports.html.parts import (
     Cell,
     Command,
@@ -153,7 +153,7 @@ def _frontier(found: Comparison, log: str) -> Plot:
     return Plot(plot, log, caption + (plots.OUTSIDE if any(left_out) else ""))
 
 
-def _whiskers(plot: Any, groups: list[Group], hue: str) -> None:
+def _whiskers(plot: Any, groups: list[GroupMeans], hue: str) -> None:
     for g in groups:
         if g.cost_interval is not None and g.return_interval is not None:
             bounds = [np.array([value]) for value in (*g.cost_interval, *g.return_interval)]

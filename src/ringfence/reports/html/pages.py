@@ -9,6 +9,7 @@ from ringfence.errors import InvalidSetting, RingfenceError, WouldOverwrite
 from ringfence.limits import DISCOUNT
 from ringfence.reports.html.parts import Page
 from ringfence.reports.html.render import require_bokeh, write_page
+from ringfence.training import RunDirectory
 
 NAME = "report.html"
 
@@ -26,7 +27,7 @@ class Asked:
 def kind_of(path: str) -> str:
     """ "run", "sweep", "guard" or "log": by what lies there. What is no file may be the name of a built-in log."""
     place = Path(path)
-    if (place / "config.json").is_file():
+    if RunDirectory(place).is_run:
         return "run"
     if sweep_folder(place) is not None:
         return "sweep"
