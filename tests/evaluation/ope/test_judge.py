@@ -112,6 +112,13 @@ def test_roll_outs_that_leave_the_log_take_the_bound_of_the_return_away(judge):
     assert "51% of its episodes in a model of the plant come to states" in fragile.return_note
 
 
+def test_a_judgement_says_how_many_imagined_episodes_leave_the_log(judge):
+    safe = judge(shipped_policy("reactor", "safe"))
+    support = replace(safe.support, foreign_modelled=0.1, leaving=0.25)
+    told = " ".join(details(replace(safe, modelled=Estimate(1.0, 0.5, 2.0), support=support)))
+    assert "10% of the steps in the model are unlike the log, and 25% of the episodes come to states" in told
+
+
 def test_with_a_model_of_the_plant_roll_outs_decide_and_backups_stand_beside_them(judge):
     log = judge.log
     values = judge.fitted.evaluate(*behaved(log, np.ones(len(log), bool), lambda s, _: s[:, :1], None))

@@ -16,6 +16,7 @@ costs go on: without them a policy would look safe because nothing is known of i
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,10 +155,15 @@ def fit_dynamics(log: Dataset, horizon: int, *, members: int = MEMBERS, steps: i
     few = len(lengths) < members
     parts = [rng.permutation(np.flatnonzero((fold != member) | few)) for member in range(members)]
     shortest = min(len(part) for part in parts)  # one shape: compiled once
-    networks = tuple(
-        _fit(x, y, jnp.asarray(part[:shortest]), jax.random.key(1000 * seed + member), steps)
-        for member, part in enumerate(parts)
-    )
+
+    def fit(member: int) -> MLP:
+        rows = jnp.asarray(parts[member][:shortest])
+        network: MLP = _fit(x, y, rows, jax.random.key(1000 * seed + member), steps)
+        network.layers[0].weight.block_until_ready()
+        return network
+
+    with ThreadPoolExecutor(members) as pool:  # a network is too small for two cores, two networks are not
+        networks = tuple(pool.map(fit, range(members)))
     usual, allowed = _disputes(networks, x, log, horizon, rng)
     count = min(STARTS, len(lengths))
     first = log.observations[rng.choice(log.episode_starts, count, replace=False)]
