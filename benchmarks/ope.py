@@ -58,7 +58,7 @@ def record(out, task, kind, name, judge, policy, limit, truth, part="development
         "foreign_on_path": j.support.foreign_on_path, "nearest": j.support.nearest,
         "effective_episodes": j.support.effective_episodes, "amplification": j.support.amplification,
         "sampling": j.sampling_spread, "distance": j.support.distance, "foreign_modelled": j.support.foreign_modelled,
-        "disputed": j.support.disputed,
+        "leaving": j.support.leaving,
         "return_is_bounded": j.return_is_bounded, "backups": [j.backups.value, j.backups.upper],
         "modelled": j.modelled and [j.modelled.value, j.modelled.upper],
         "calibration": j.calibration_spread, "importance_episodes": j.second_opinion.effective_episodes,

@@ -19,6 +19,7 @@ REACTOR_LIMITS = (8.0, 14.0, 20.0, 30.0)
 NETWORK = {"hidden": (64, 64), "batch_size": 128}
 GENERATOR = {"cvae_steps": 1000, "decoder_std": 0.1, "tau": 0.05, "lambda_rate": 1e-2}  # for short training
 TRAINED = ("bc", "bc-safe", "cpq", "bcq-lag", "bear-lag")
+KINDS = (*TRAINED, "cbpl", "cpq-paper")  # of saved policies
 VARIANT = "cpq variant"  # saved policies of studies, learned like the others
 
 
@@ -68,7 +69,7 @@ def saved_policies(folder, part):
     for path in sorted(folder.glob("*.safetensors")):
         policy = Policy.load(path)
         method = policy.artifact.method
-        yield Case(path.stem, method if method in TRAINED else VARIANT, policy, part)
+        yield Case(path.stem, method if method in KINDS else VARIANT, policy, part)
 
 
 def fast(policy):

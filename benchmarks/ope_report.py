@@ -6,11 +6,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import norm, spearmanr
 
-from benchmarks.ope_policies import TRAINED, VARIANT
+from benchmarks.ope_policies import KINDS, VARIANT
 from ringfence.files import write_json
 
 CHOICES, AMONG = 200, 8
-LEARNED = (*TRAINED, VARIANT)
+LEARNED = (*KINDS, VARIANT)
 LEVELS = np.array([0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975, 0.99])
 
 

@@ -20,7 +20,7 @@ from ringfence.deploy import guard_rules, reference
 from ringfence.deploy.guard_rules import Rules
 from ringfence.evaluation import evaluate
 from ringfence.evaluation.ope import Judge, calibration, choose, dynamics, features, fqe, judge, opinion
-from ringfence.evaluation.ope.judge import MOST_DISPUTED, MOST_DISTANCE, MOST_ERROR, MOST_FOREIGN, MOST_FOREIGN_MODELLED
+from ringfence.evaluation.ope.judge import MOST_DISTANCE, MOST_ERROR, MOST_FOREIGN, MOST_FOREIGN_MODELLED, MOST_LEAVING
 from ringfence.experiments.paper import figure_grid
 from ringfence.limits import DISCOUNT, Limit
 from ringfence.reports.html.log_page import log_page
@@ -298,7 +298,9 @@ IN_SENTENCES = [
     ("how-sure.md", f"or {MOST_FOREIGN_MODELLED:.0%} of its steps in the model"),
     ("how-sure.md", f"missed by more than {MOST_ERROR:.0%}"),
     ("how-sure.md", f"within {MOST_DISTANCE} of a source's noise"),
-    ("how-sure.md", f"on at most {MOST_DISPUTED:.0%} of its steps in the model"),
+    ("how-sure.md", f"at most {MOST_LEAVING:.0%} of its episodes in the model leave"),
+    ("how-sure.md", f"if the networks differ more than on {dynamics.USUAL:.0%} of logged rows"),
+    ("how-sure.md", f"more disputed steps than {dynamics.USUAL_EPISODES:.0%} of logged episodes"),
     ("how-sure.md", f"at least {opinion.LEAST_EFFECTIVE:.0f} effective episodes"),
     ("limits.md", f"if less than {cpq_departures.LEAST_SAFE:.0%} of the logged actions are safe"),
 ]

@@ -87,7 +87,8 @@ def model_line(judgement: Judgement) -> list[str]:
         return []
     return [
         f"cost by backups alone {judgement.backups.value:.4g}, in a model of the plant {judgement.modelled.value:.4g}; "
-        f"{judgement.support.foreign_modelled:.0%} of the steps in the model are unlike the log"
+        f"{judgement.support.foreign_modelled:.0%} of the steps in the model are unlike the log, and "
+        f"{judgement.support.leaving:.0%} of the episodes come to states on which its networks contradict each other"
     ]
 
 

@@ -50,10 +50,44 @@ def test_a_plant_is_the_mean_of_all_networks_but_one_and_the_jackknife_makes_a_s
     assert rolled.observations[1, :, 0, 0] == pytest.approx([4, 4.5, 6.5])
     returned = 8 + 0.9 * (1 - ENDS) * np.array([4, 4.5, 6.5])
     assert rolled.returned == pytest.approx(returned)
-    assert rolled.apart[0] == pytest.approx(np.std([1, 2, 6]) / 2 * np.ones((3, 5)))  # changes of -1, -2 and -6
+    apart = model.step(rolled.observations[0], rolled.actions[0])[3]
+    assert apart == pytest.approx(np.std([1, 2, 6]) / 2 * np.ones((3, 5)))  # changes of -1, -2 and -6
     # Of a mean, the jackknife is the standard error: std / sqrt(n). Leaving one out: (sum - x) / (n - 1).
     parts = np.array([3.0, 5.0, 6.0, 10.0])
     assert jackknife_spread((parts.sum() - parts) / 3) == pytest.approx(parts.std(ddof=1) / 2)
+
+
+def test_after_more_disputed_steps_than_allowed_rewards_no_longer_count_and_costs_do(plant):
+    model = replace(plant, networks=tuple(map(linear_network, (0.25, 0.5, 1.5))), usual=2.0, allowed=1.0)
+    push = lambda s: np.where(s > 4.2, 4, 0).astype(np.float32)  # noqa: E731
+    # Changes of -1, -2 and -6 are disputed (a spread of 2.16 over 2), changes of 0 are not. The three plants come from 8 to
+    # 4, 4.5 and 6.5. There the first rests, and the two others make their second disputed step.
+    rolled, alive = model.roll_out(push, 3, 0.9), 0.9 * (1 - ENDS)
+    assert rolled.known[:, :, 0].T.tolist() == [[1, 1, 1], [1, 0, 0], [1, 0, 0]]
+    assert rolled.leaving == pytest.approx(2 / 3)
+    assert rolled.returned == pytest.approx([8 + 4 * alive + 4 * alive**2, 8, 8])
+    at_worst = replace(rolled, unknown_reward=-2.0)
+    assert at_worst.returned == pytest.approx([rolled.returned[0], *[8 - 2 * alive - 2 * alive**2] * 2])
+    assert rolled.cost[:2] == pytest.approx([12, 12 + 12 * alive])
+    assert replace(model, allowed=2.0).roll_out(push, 3, 0.9).returned[1] > 12
+
+
+def test_disputed_steps_are_counted_in_logged_episodes_as_long_as_a_roll_out():
+    rows, length, horizon, rng = 120, 12, 10, np.random.default_rng(0)
+    states, actions = rng.normal(size=(rows, 1)), rng.uniform(-1, 1, (rows, 1))
+    rewards = np.where(np.arange(rows) < length, -3.0, 1.0)  # the first of ten episodes is the poorest
+    log = Dataset.from_arrays(
+        observations=states, next_observations=states - actions, actions=actions, rewards=rewards,
+        costs=actions[:, 0] ** 2, terminations=np.zeros(rows, bool), truncations=np.arange(1, rows + 1) % length == 0,
+        action_low=[-1.0], action_high=[1.0],
+    )  # fmt: skip
+    model = fit_dynamics(log, horizon, members=3, steps=5)
+    scaled = (np.concatenate([states, actions], 1) - model.inputs[0]) / model.inputs[1]
+    changes = np.stack([network(jnp.asarray(scaled, jnp.float32))[:, 0] for network in model.networks])
+    apart = changes.std(0).reshape(-1, length)[:, :horizon]
+    assert model.usual == pytest.approx(np.quantile(apart, 0.97), rel=1e-5)
+    assert model.allowed == pytest.approx(np.quantile((apart > np.quantile(apart, 0.97)).sum(1), 0.9))
+    assert model.unknown_reward == -3
 
 
 def test_a_roll_out_stays_in_the_range_of_logged_states(plant):
@@ -75,7 +109,7 @@ def test_a_fitted_model_foretells_a_policy_that_is_no_source_of_the_log():
         observations=s[:, None], actions=a[:, None], rewards=r, costs=c, next_observations=n[:, None],
         terminations=np.zeros(len(s), bool), truncations=last.astype(bool), action_low=[-1], action_high=[1],
     )  # fmt: skip
-    model = fit_dynamics(log, members=2, steps=600)
+    model = fit_dynamics(log, length, members=2, steps=600)
     rolled = model.roll_out(lambda s: 0.4 * s, length, 0.9)
     # s' = 0.9 s - 0.2 s = 0.7 s, so that the sums are geometric; the cost is 0.4 s while that is below 1.
     start, total = model.starts.mean(), (1 - 0.63**length) / (1 - 0.63)
@@ -93,4 +127,4 @@ def test_members_share_the_episodes_of_a_log_with_too_few_for_folds(episodes):
         costs=actions[:, 0] ** 2,
         terminations=np.zeros(rows, bool), truncations=ends, action_low=[-1.0], action_high=[1.0],
     )  # fmt: skip
-    assert np.isfinite(fit_dynamics(log, steps=2).roll_out(lambda s: 0 * s, 3, 0.9).cost).all()
+    assert np.isfinite(fit_dynamics(log, 3, steps=2).roll_out(lambda s: 0 * s, 3, 0.9).cost).all()

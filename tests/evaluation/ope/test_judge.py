@@ -103,13 +103,20 @@ def test_the_return_has_a_bound_only_near_a_source_of_the_log(judge):
     assert _merit(replace(safe, verdict="inside")) > _merit(fake)  # a promise without a bound wins no choice
 
 
-def test_networks_that_disagree_on_the_path_take_the_bound_of_the_return_away(judge):
+def test_roll_outs_that_leave_the_log_take_the_bound_of_the_return_away(judge):
     safe = judge(shipped_policy("reactor", "safe"))
-    for share, bounded in ((0.04, True), (0.06, False)):
-        support = replace(safe.support, disputed=share)
+    for share, bounded in ((0.49, True), (0.51, False)):
+        support = replace(safe.support, leaving=share)
         assert judge._return_is_bounded(support) == bounded
     fragile = replace(safe, support=support, return_is_bounded=False)
-    assert "disagree on 6% of the policy's steps" in fragile.return_note
+    assert "51% of its episodes in a model of the plant come to states" in fragile.return_note
+
+
+def test_a_judgement_says_how_many_imagined_episodes_leave_the_log(judge):
+    safe = judge(shipped_policy("reactor", "safe"))
+    support = replace(safe.support, foreign_modelled=0.1, leaving=0.25)
+    told = " ".join(details(replace(safe, modelled=Estimate(1.0, 0.5, 2.0), support=support)))
+    assert "10% of the steps in the model are unlike the log, and 25% of the episodes come to states" in told
 
 
 def test_with_a_model_of_the_plant_roll_outs_decide_and_backups_stand_beside_them(judge):
@@ -117,7 +124,7 @@ def test_with_a_model_of_the_plant_roll_outs_decide_and_backups_stand_beside_the
     values = judge.fitted.evaluate(*behaved(log, np.ones(len(log), bool), lambda s, _: s[:, :1], None))
     costs = np.array([4.0, 5.0, 9.0])  # of three plants, in one step of two roll-outs
     one, blank = np.ones((1, 3, 2), np.float32), np.zeros((1, 3, 2, 1), np.float32)
-    rolled = RollOuts(blank, blank, 0 * one, costs[None, :, None] * one, one, 0 * one, 0.99)
+    rolled = RollOuts(blank, blank, 0 * one, costs[None, :, None] * one, one, one, 0.99)
     cost, (backups, modelled) = judge._estimates("cost", values, rolled, 0.95)
     by_networks = np.sqrt(2 / 3 * (4 + 1 + 9))  # (n - 1) / n times the squares of 4 - 6, 5 - 6 and 9 - 6
     spread = np.hypot(by_networks, judge.calibration.modelled_spread("cost", 6.0))

@@ -8,9 +8,15 @@ plants differ more the less the log says about the policy, and the jackknife mak
 al., "MOReL", 2020; Fu et al., "Benchmarks for deep off-policy evaluation", 2021, judge robots best by such models).
 
 The roll-outs take the networks' expected next state. The plant's own noise, if it has any, is left out.
+
+A policy that does not stay among the log's states comes to where the networks contradict each other. A mean of networks
+goes on there as if nothing had happened: robots that fall are imagined to run. So a roll-out may make as many disputed
+steps as nearly all logged episodes have, and what it earns after that does not count (MOReL ends the episode there). Its
+costs go on: without them a policy would look safe because nothing is known of it.
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,8 +37,9 @@ MEMBERS = 4
 HIDDEN = (256, 256, 256)
 STEPS, BATCH, RATE = 6000, 128, 4e-3  # the rate falls to 0 as a cosine
 STARTS = 40  # roll-outs in each plant
-USUAL = 0.995  # networks that differ more than on this share of logged rows know too little
-USUAL_ROWS = 10_000  # so many of them are looked at
+USUAL = 0.97  # a step is disputed if the networks differ more than on this share of logged rows
+USUAL_EPISODES = 0.9  # a roll-out that has more of them than this share of logged episodes has left the log
+EPISODES = 100  # so many of them are looked at
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,18 +51,24 @@ class RollOuts:
     rewards: Rows  # (steps, plants, roll-outs)
     costs: Rows
     alive: Rows  # the probability that the episode has not terminated before this step
-    apart: Rows  # how far the networks' predictions differ, in units of the most that they do on nearly all logged rows
+    known: Rows  # 1 until the roll-out leaves the log's states, then 0
     discount: float
+    unknown_reward: float = 0.0  # what a step is taken to earn after that
 
     @property
     def returned(self) -> NDArray[np.float64]:
         """(plants,): mean discounted return."""
-        return self._sums(self.rewards)
+        return self._sums(np.where(self.known > 0, self.rewards, np.float32(self.unknown_reward)))
 
     @property
     def cost(self) -> NDArray[np.float64]:
         """(plants,): mean discounted cost."""
         return self._sums(self.costs)
+
+    @property
+    def leaving(self) -> float:
+        """The share of the roll-outs that leave the log's states."""
+        return float(1 - self.known[-1].mean())
 
     def share(self, flags: NDArray[np.bool_]) -> float:
         """The share of the discounted steps, those after a termination left out, that is flagged."""
@@ -86,6 +99,8 @@ class Dynamics:
     inputs: tuple[Rows, Rows]  # centre and spread of each column
     outputs: tuple[Rows, Rows]
     usual: float = 1.0  # how far the networks differ at most on nearly all logged rows
+    allowed: float = np.inf  # disputed steps that nearly all logged episodes do not exceed
+    unknown_reward: float = 0.0  # of a step after that: the log's poorest episode's mean, or 0 if that is positive
 
     def step(self, observations: Rows, actions: Rows) -> tuple[Rows, Rows, Rows, Rows]:
         """(next observations, (reward, cost), probability of termination, how far the networks differ) in each plant, from
@@ -104,16 +119,18 @@ class Dynamics:
     def roll_out(self, act: Act, horizon: int, discount: float) -> RollOuts:
         """The policy in every plant, from the same starts."""
         now = np.stack([self.starts] * len(self.networks))
-        alive = np.ones(now.shape[:2], np.float32)
+        alive, disputed = np.ones(now.shape[:2], np.float32), np.zeros(now.shape[:2], np.float32)
         kept: list[tuple[Rows, ...]] = []
         for _ in range(horizon):
             wanted = np.asarray(act(now.reshape(-1, now.shape[-1])), np.float32)
             actions = np.clip(wanted.reshape(*now.shape[:2], -1), self.low, self.high)
             following, signals, ends, apart = self.step(now, actions)
-            kept.append((now, actions, signals[..., 0], signals[..., 1], alive, apart))
+            disputed = disputed + (apart > 1)
+            known = (disputed <= self.allowed).astype(np.float32)
+            kept.append((now, actions, signals[..., 0], signals[..., 1], alive, known))
             now, alive = following, alive * (1 - ends)
-        states, actions, rewards, costs, living, dispute = (np.stack(column) for column in zip(*kept, strict=True))
-        return RollOuts(states, actions, rewards, costs, living, dispute, discount)
+        states, actions, rewards, costs, living, inside = (np.stack(column) for column in zip(*kept, strict=True))
+        return RollOuts(states, actions, rewards, costs, living, inside, discount, self.unknown_reward)
 
 
 def jackknife_spread(leaving_out: NDArray[np.float64]) -> float:
@@ -122,8 +139,9 @@ def jackknife_spread(leaving_out: NDArray[np.float64]) -> float:
     return float(np.sqrt((len(leaving_out) - 1) * leaving_out.var()))
 
 
-def fit_dynamics(log: Dataset, *, members: int = MEMBERS, steps: int = STEPS, seed: int = 0) -> Dynamics:
-    """Each member learns from all but one fold of the episodes, or from all where there are fewer episodes than members."""
+def fit_dynamics(log: Dataset, horizon: int, *, members: int = MEMBERS, steps: int = STEPS, seed: int = 0) -> Dynamics:
+    """Each member learns from all but one fold of the episodes, or from all where there are fewer episodes than members.
+    Roll-outs will be `horizon` steps long."""
     rng = np.random.default_rng(seed)
     columns = np.concatenate([log.observations, log.actions], 1)
     changes = log.next_observations - log.observations
@@ -137,18 +155,36 @@ def fit_dynamics(log: Dataset, *, members: int = MEMBERS, steps: int = STEPS, se
     few = len(lengths) < members
     parts = [rng.permutation(np.flatnonzero((fold != member) | few)) for member in range(members)]
     shortest = min(len(part) for part in parts)  # one shape: compiled once
-    networks = tuple(
-        _fit(x, y, jnp.asarray(part[:shortest]), jax.random.key(1000 * seed + member), steps)
-        for member, part in enumerate(parts)
-    )
-    some = rng.choice(len(log), min(USUAL_ROWS, len(log)), replace=False)
-    usual = np.quantile(_predict(networks, jnp.stack([x[some]] * members))[1][0], USUAL)
+
+    def fit(member: int) -> MLP:
+        rows = jnp.asarray(parts[member][:shortest])
+        network: MLP = _fit(x, y, rows, jax.random.key(1000 * seed + member), steps)
+        network.layers[0].weight.block_until_ready()
+        return network
+
+    with ThreadPoolExecutor(members) as pool:  # a network is too small for two cores, two networks are not
+        networks = tuple(pool.map(fit, range(members)))
+    usual, allowed = _disputes(networks, x, log, horizon, rng)
     count = min(STARTS, len(lengths))
     first = log.observations[rng.choice(log.episode_starts, count, replace=False)]
+    poorest = min((np.add.reduceat(log.rewards, log.episode_starts) / lengths).min(), 0.0)
     return Dynamics(
         networks, first, log.action_low, log.action_high, log.observations.min(0), log.observations.max(0),
-        signals.min(0), signals.max(0), inputs, outputs, max(float(usual), 1e-9),
+        signals.min(0), signals.max(0), inputs, outputs, usual, allowed, float(poorest),
     )  # fmt: skip
+
+
+def _disputes(
+    networks: tuple[MLP, ...], x: jax.Array, log: Dataset, horizon: int, rng: np.random.Generator
+) -> tuple[float, float]:
+    """How far the networks differ at most on nearly all logged rows, and in how many steps, of as many as a roll-out has,
+    logged episodes are above that. From some episodes, drawn at random."""
+    starts = rng.permutation(log.episode_starts)[:EPISODES]
+    ends = np.minimum(starts + horizon, log.episode_ends[np.searchsorted(log.episode_starts, starts)])
+    apart = [np.asarray(_apart(networks, x[start:end])) for start, end in zip(starts, ends, strict=True)]
+    usual = max(float(np.quantile(np.concatenate(apart), USUAL)), 1e-9)
+    counts = [(episode > usual).sum() for episode in apart]
+    return usual, float(np.quantile(counts, USUAL_EPISODES))
 
 
 def _scaling(columns: Rows) -> tuple[Rows, Rows]:
@@ -180,9 +216,19 @@ def _fit(x: jax.Array, y: jax.Array, rows: jax.Array, key: jax.Array, steps: int
 
 @jax.jit
 def _predict(networks: tuple[MLP, ...], x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(plants, rows, outputs) of x (plants, rows, inputs): plant i is the mean of all networks but the i-th. And (plants,
-    rows): the root mean square, over the columns of the next state, of the networks' standard deviation."""
+    """(plants, rows, outputs) of x (plants, rows, inputs): plant i is the mean of all networks but the i-th. And how far the
+    networks differ, (plants, rows)."""
     every = jnp.stack([network(x) for network in networks])
     plants = jnp.arange(len(networks))
-    apart = jnp.sqrt(every[..., :-3].var(0).mean(-1))
-    return (every.sum(0) - every[plants, plants]) / (len(networks) - 1), apart
+    return (every.sum(0) - every[plants, plants]) / (len(networks) - 1), _spread(every)
+
+
+@jax.jit
+def _apart(networks: tuple[MLP, ...], x: jax.Array) -> jax.Array:
+    """(rows,): how far the networks differ on x (rows, inputs)."""
+    return _spread(jnp.stack([network(x) for network in networks]))
+
+
+def _spread(every: jax.Array) -> jax.Array:
+    """The root mean square, over the columns of the next state, of the networks' standard deviation."""
+    return jnp.sqrt(every[..., :-3].var(0).mean(-1))

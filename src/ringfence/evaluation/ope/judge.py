@@ -24,7 +24,7 @@ from ringfence.training import defaults
 MOST_FOREIGN = 0.2  # share of foreign actions on the policy's path above which the log cannot tell
 MOST_FOREIGN_MODELLED = 0.4  # the same on its path in the model of the plant
 MOST_DISTANCE = 0.55  # from a source of the log, in units of its noise, up to which the bounds of the return are bounds
-MOST_DISPUTED = 0.05  # share of the steps in the model, on which its networks disagree, up to which they are bounds
+MOST_LEAVING = 0.5  # share of the roll-outs in the model, which leave the log's states, up to which they are bounds
 LARGEST_SIGNAL = 1e15  # the square of a thousand such costs is still a float32
 LEAST_EPISODES = 0.5  # effective episodes below which it cannot
 MOST_ERROR = 0.5  # relative error on the log's own behaviours above which it cannot
@@ -101,8 +101,8 @@ class Judgement:
                 f"{self.support.distance:.2g} of its noise or more; at most {MOST_DISTANCE:g} for a bound); {drifts}"
             )
         return (
-            f"the networks that model the plant disagree on {self.support.disputed or 0.0:.0%} of the policy's steps (at "
-            f"most {MOST_DISPUTED:.0%} for a bound); {drifts}"
+            f"{self.support.leaving or 0.0:.0%} of its episodes in a model of the plant come to states on which the model's "
+            f"networks contradict each other (at most {MOST_LEAVING:.0%} for a bound); {drifts}"
         )
 
     @property
@@ -144,7 +144,8 @@ class Judge:
         log = at_most(log, MOST_ROWS, seed)
         self.log, self.discount = log, discount
         self.exact = exact
-        self.dynamics = fit_dynamics(log, seed=seed) if len(log) >= LEAST_ROWS and not exact else None
+        modelled = len(log) >= LEAST_ROWS and not exact
+        self.dynamics = fit_dynamics(log, self.horizon, seed=seed) if modelled else None
         if features is None:
             features = RandomFeatures.of(log, min(COUNT, len(log) // ROWS_PER_FEATURE), seed)
         self.fitted = FittedQ(log, features, discount, self.horizon, seed=seed)
@@ -231,7 +232,7 @@ class Judge:
         return modelled, (backups, modelled)
 
     def _return_is_bounded(self, support: Support) -> bool:
-        near = support.distance <= MOST_DISTANCE and (support.disputed or 0.0) <= MOST_DISPUTED
+        near = support.distance <= MOST_DISTANCE and (support.leaving or 0.0) <= MOST_LEAVING
         return self.exact or near
 
     def _cannot_judge(self, values: Values, support: Support) -> list[tuple[str, str]]:

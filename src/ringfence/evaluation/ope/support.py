@@ -41,7 +41,7 @@ class Support:
     foreign_modelled: float | None = (
         None  # share of foreign pairs on its path in the model of the plant, if there is one
     )
-    disputed: float | None = None  # share of that path on which the model's networks disagree, see `dynamics.USUAL`
+    leaving: float | None = None  # share of its roll-outs that leave the log's states, see `dynamics`
 
 
 class Coverage:
@@ -89,7 +89,7 @@ class Coverage:
             detector=_by_detector(controller, log.next_observations[rows], next_actions[rows]),
             distance=distance_of(log, rows, next_actions, clones),
             foreign_modelled=None if rolled is None else rolled.share(self._foreign(rolled)),
-            disputed=None if rolled is None else rolled.share(rolled.apart > 1),
+            leaving=None if rolled is None else rolled.leaving,
         )
 
     def _foreign(self, rolled: RollOuts) -> NDArray[np.bool_]:
