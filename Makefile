@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# One XLA thread per worker: two test processes share the machine without slowing each other.
-PYTEST := XLA_FLAGS="$(XLA_FLAGS) --xla_cpu_multi_thread_eigen=false" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+# One XLA thread per worker: two test processes share the machine without slowing each other. Files start in the order of
+# tests/conftest.py, the longest first.
+PYTEST := XLA_FLAGS="$(XLA_FLAGS) --xla_cpu_multi_thread_eigen=false" OMP_NUM_THREADS=1 $(BIN)/python -m pytest \
+	-n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help venv demo test quick lint browser bench bench-peers bench-policy clean
 

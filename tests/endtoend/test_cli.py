@@ -12,6 +12,7 @@ from ringfence.cli import main
 from tests.logs import narrow_log
 
 SMALL = ["--set", "hidden=[8,8]", "batch_size=16", "cvae_steps=20", "ood_samples=3"]
+CLONE = ["--method", "bc", "--set", "hidden=[8]", "batch_size=16"]  # where any method will do
 FEW = ["--steps", "40", "--log-every", "10", "--checkpoint-every", "10", "--evaluate-every", "20"]
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -87,8 +88,7 @@ def test_train_repeats_the_notes_of_inspect_and_its_run_reads_the_log_again_in_t
     reading = ["--csv-decimal", ",", "--action-low", "0", "--action-high", "2"]
     reading += ["--columns", "obs=T", "actions=u", "reward=profit", "cost=hot", "episode=batch"]
     run = tmp_path / "run"
-    small = ["--method", "bc", "--set", "hidden=[8]", "batch_size=16"]
-    words = ["train", str(tmp_path / "plant.csv"), "--limit", "7", "--out", str(run), *FEW, *reading, *small]
+    words = ["train", str(tmp_path / "plant.csv"), "--limit", "7", "--out", str(run), *FEW, *reading, *CLONE]
     assert main(words) == 0
     err = capsys.readouterr().err
     assert "note: columns are divided by ';'" in err
@@ -198,7 +198,7 @@ def test_columns_of_other_names_can_be_mapped_and_a_run_on_them_resumed(tmp_path
     table = pyarrow.parquet.read_table(tmp_path / "ours.parquet").replace_schema_metadata()
     renamed = table.rename_columns([{"reward": "profit", "cost": "harm"}.get(n, n) for n in table.column_names])
     pyarrow.csv.write_csv(renamed, tmp_path / "theirs.csv")
-    words = ["train", str(tmp_path / "theirs.csv"), "--limit", "7", "--out", str(tmp_path / "run"), *FEW, *SMALL]
+    words = ["train", str(tmp_path / "theirs.csv"), "--limit", "7", "--out", str(tmp_path / "run"), *FEW, *CLONE]
     assert "reward" in refused(capsys, *words)
     assert main([*words, "--columns", "rewards=profit", "costs=harm"]) == 0
     assert main(["train", "--resume", str(tmp_path / "run")]) == 0
@@ -215,7 +215,7 @@ def test_evaluate_reports_return_and_cost_in_a_task(tmp_path, capsys):
     ringfence.save(narrow_log(rows=600, obs=11, act=3), log)
     out = tmp_path / "run"
     words = ["train", str(log), "--limit", "7", "--task", "hopper-torque", "--episodes", "2", "--out", str(out)]
-    assert main([*words, *FEW, *SMALL]) == 0
+    assert main([*words, *FEW, *CLONE]) == 0
     assert "in simulation" in capsys.readouterr().out.replace("\n", " ")
     policy = str(out / "policy.safetensors")
     words = ["evaluate", policy, "--task", "hopper-torque", "--episodes", "3", "--seed", "1"]

@@ -15,6 +15,8 @@ from ringfence.errors import EmptyData, InvalidSetting
 from tests.equations import reference
 from tests.equations.conftest import ACT, OBS
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 def test_the_loss_is_the_negative_mean_log_density_of_the_executed_actions(batch):
     """The density of a = tanh(u) is that of u over |da/du| = 1 - a^2, dimension by dimension."""

@@ -23,6 +23,7 @@ from ringfence.algorithms.lagrange import Multiplier
 from tests.equations import reference
 from tests.equations.conftest import ACT, OBS, ROWS, policy_of, small_state
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 KEY = jax.random.key(5)
 DISCOUNT, N = 0.9, 4
 METHOD = BCQLag(hidden=(8, 8), candidates=N, cvae_steps=1, batch_size=ROWS, discount=DISCOUNT, lambda_rate=0.1)

@@ -33,6 +33,7 @@ from ringfence.networks import sample_tanh, tanh_log_prob
 from tests.equations import reference
 from tests.equations.conftest import ACT, OBS, ROWS, SMALL, small_state
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 KEY = jax.random.key(5)
 DISCOUNT = 0.9
 

@@ -13,6 +13,7 @@ from ringfence.algorithms.lagrange import (
     pid_step,
 )
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 VIOLATIONS = [3.0, 1.0, -0.5, 2.0, -6.0, -4.0, 1.0, 5.0]
 LIMIT = 7.0
 

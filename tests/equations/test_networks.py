@@ -19,6 +19,7 @@ from ringfence.networks import (
 )
 from tests.equations import reference
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 KEY = jax.random.key(0)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from ringfence import CPQ
 from ringfence.training import Member, Plan, run
+from ringfence.training.compilation import use_compilation_cache
 from tests.logs import narrow_log
 
 DEVICES = 4
@@ -45,6 +46,7 @@ def numbers(result):
 
 def main(folder):
     """What the test below runs where JAX sees four devices."""
+    use_compilation_cache()
     jax.config.update("jax_disable_most_optimizations", True)
     assert len(jax.devices()) == DEVICES
     for case, settings in CASES.items():
@@ -60,7 +62,8 @@ def folder(tmp_path_factory):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={DEVICES}"
     code = f"from tests.training.test_sharding import main; main({str(folder)!r})"
     root = Path(__file__).parents[2]
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(root)}
+    path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
     # XLA aborts where one of the devices' threads gets no core for 40 seconds, on a machine that is busy otherwise.
     for _ in range(3):
         ended = subprocess.run([sys.executable, "-c", code], env=environment, cwd=root, check=False)

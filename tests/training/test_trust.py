@@ -24,7 +24,7 @@ from tests.logs import narrow_log
 
 LOG = narrow_log(rows=600)
 TINY = BC(hidden=(8,), batch_size=16)
-STAGED = CPQ(hidden=(8,), batch_size=16, cvae_steps=20, ood_samples=3)
+STAGED = CPQ(hidden=(8, 8), batch_size=16, cvae_steps=20, ood_samples=3)  # compiled once with `test_loop.py`
 SCHEDULE = {"log_every": 10, "evaluate_every": 20, "checkpoint_every": 10, "progress": False}
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
