@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.tmp(\.[^.]+)?")  # the names that `atomic_write` gives
 
 SEAL = "sha256"
@@ -91,6 +89,8 @@ def processor_flags() -> list[str]:
 
 
 def _plain(value: object) -> Any:
+    import numpy as np  # not at the top: `ringfence --help` comes here and does without it
+
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
