@@ -8,6 +8,7 @@ import pytest
 import ringfence
 from ringfence.cli import main
 from ringfence.experiments.cell import train_cell
+from ringfence.experiments.runner import State
 from ringfence.experiments.speed import read_measured
 from ringfence.experiments.sweepfile import read_sweep
 from ringfence.experiments.worker import Job, execute
@@ -133,6 +134,14 @@ def test_results_that_are_there_count_as_finished(sweep, tmp_path, monkeypatch):
     assert main(["sweep", str(sweep), "--out", str(tmp_path / "s"), "--results", str(results), "--workers", "1"]) == 0
     assert [path.name for path in (tmp_path / "s" / "runs").iterdir() if path.is_dir()] == [cells[1].id]
     assert DirectoryStore(results).finished() == {cell.id for cell in cells}
+
+
+def test_a_sweep_of_which_a_cell_has_no_result_names_it_and_is_no_success(sweep, tmp_path, capsys, monkeypatch):
+    cells = read_sweep(sweep)
+    monkeypatch.setattr("ringfence.experiments.conduct.conduct", lambda *_, **__: State(cells))
+    assert main(["sweep", str(sweep), "--out", str(tmp_path / "store")]) == 1
+    said = capsys.readouterr().err
+    assert all(f"{cell.id} has no result" in said for cell in cells.cells)
 
 
 class Known:

@@ -63,7 +63,7 @@ def test_finished_cells_are_never_touched_again(store):
     assert not (store.path / "runs" / cells.cells[0].id).exists()
 
 
-@pytest.mark.parametrize("fault", ["killed", "raises"])
+@pytest.mark.parametrize("fault", ["killed", "raises", "interrupted"])
 def test_a_cell_that_dies_goes_on_from_its_checkpoint_and_the_rest_is_not_disturbed(store, fault):
     cells = experiment(fault, "plain")
     state = run(store, cells)
@@ -73,7 +73,10 @@ def test_a_cell_that_dies_goes_on_from_its_checkpoint_and_the_rest_is_not_distur
     assert steps == [str(n) for n in range(10)]  # five before, five after: none twice
 
 
-@pytest.mark.parametrize(("fault", "said"), [("killed", "SIGKILL"), ("raises", "a fault of the cell")])
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [("killed", "SIGKILL"), ("raises", "a fault of the cell"), ("interrupted", "interrupted from outside")],
+)
 def test_a_cell_that_dies_twice_is_reported_and_the_rest_goes_on(store, fault, said):
     cells = experiment(fault, "plain", times=2)
     state = run(store, cells)

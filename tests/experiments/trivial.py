@@ -41,6 +41,8 @@ def work(cell: Cell, path: Path, log: Path):
         if step - done == 4 and entered <= told.get("times", 1):
             if label == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
+            if label == "interrupted":
+                os.kill(os.getpid(), signal.SIGINT)
             if label == "raises":
                 raise ValueError("a fault of the cell")
             if label == "refused":

@@ -147,9 +147,10 @@ def carry_out(experiment: Any, options: argparse.Namespace) -> int:
     if state.interrupted:
         print("stopped and saved; run the same command to go on", file=sys.stderr)
         return 130
-    for cell, reason in state.failed.items():
-        print(f"{cell} has no result: {reason}", file=sys.stderr)
-    return 1 if state.failed else 0
+    without = {**state.failed, **{cell.id: "it did not end; run the same command again" for cell in state.left}}
+    for name, reason in without.items():
+        print(f"{name} has no result: {reason}", file=sys.stderr)
+    return 1 if without else 0
 
 
 def write_page(results: Path) -> None:

@@ -62,6 +62,8 @@ def run_experiment(
             for future in ended:
                 cell = futures.pop(future)
                 outcome = result_of(future)
+                if outcome.status == "stopped":  # not by us: after our own Ctrl-C no outcome is read here
+                    outcome = Outcome("failed", "interrupted from outside")
                 if outcome.status == "elsewhere":
                     later[cell] = time.monotonic() + elsewhere_wait
                 elif outcome.status == "failed" and attempts[cell] <= retries:
@@ -106,7 +108,7 @@ def settle(state: State, store: Store, cell: str, outcome: Outcome) -> None:
         state.done.add(cell)
         if began is not None:
             state.seconds[cell] = time.monotonic() - began
-    elif outcome.status != "stopped":
+    else:
         state.failed[cell] = outcome.reason
         store.put_failure(cell, outcome.reason)
 
