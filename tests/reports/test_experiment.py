@@ -173,3 +173,30 @@ def test_a_damaged_description_of_an_experiment_is_refused(tmp_path, content):
     for read in (gather, read_experiment):
         with pytest.raises(UnreadableFile, match="holds no results of an experiment"):
             read(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "5", '{"hopper-torque": []}', '{"hopper-torque": {"log": {}}}'])
+def test_damaged_references_are_named_with_what_to_do(tmp_path, content):
+    folder(tmp_path, [result("cpq", 0)])
+    (tmp_path / "references.json").write_text(content)
+    with pytest.raises(UnreadableFile, match=r"references\.json is damaged; remove it"):
+        gather(tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["cell", "test", "evaluations", "metrics"])
+def test_a_result_without_a_seal_in_which_a_part_is_missing_is_named(tmp_path, missing):
+    folder(tmp_path, [result("cpq", 0)])
+    damaged = {name: part for name, part in result("cpq", 0).items() if name != missing}
+    (tmp_path / "cells" / "cell0.json").write_text(json.dumps(damaged))
+    with pytest.raises(UnreadableFile, match=r"cell0\.json is damaged; remove it"):
+        gather(tmp_path)
+
+
+@pytest.mark.parametrize("other", [{"log_fingerprint": "another"}, {"test_episodes": 7}])
+def test_references_of_another_log_or_other_test_episodes_are_not_compared_with(tmp_path, other):
+    cell = result("cpq", 0)
+    cell["cell"] |= {"log_fingerprint": "this one", "schedule": {"steps": 20, "test_episodes": 2}}
+    folder(tmp_path, [cell])
+    for said, normalised in (({}, "0.05"), (other, "-")):  # (1100 - 1000) / 2000
+        (tmp_path / "references.json").write_text(json.dumps({"hopper-torque": {**REFERENCE, **said}}))
+        assert column(results_table(gather(tmp_path)), "normalised return") == [normalised]

@@ -20,6 +20,7 @@ from ringfence.experiments.runner import State, run_experiment
 from ringfence.experiments.speed import measured_speeds
 from ringfence.experiments.store import DirectoryStore, Store, open_store
 from ringfence.files import write_json
+from ringfence.reports.results import is_result, read_references
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ def conduct(
     """Run the experiment's missing cells in the store `out`; finished ones are copied to `results`/cells as they end.
     Results that are in `results` already count as finished."""
     store, kept = open_store(out), DirectoryStore(results)
+    read_references(results)  # a damaged file is an error now, not when all has run
     names = {cell.id for cell in experiment.cells}
     for name in (kept.finished() & names) - store.finished():
         store.put_result(name, whole_result(kept, name))
@@ -97,7 +99,7 @@ def conduct(
 def whole_result(store: Store, name: str) -> dict[str, Any]:
     """The result of a finished cell; an error if it is damaged, so that nothing takes its place in silence."""
     found = store.result(name)
-    if found is None:
+    if found is None or not is_result(found):
         raise UnreadableFile(
             f"the result cells/{name}.json in {store.address} is damaged; remove it and start again: its run is still there"
         )
@@ -117,7 +119,7 @@ def make_log(source: LogSource) -> Path:
 
 def finished_results(store: Store, experiment: Experiment) -> list[dict[str, Any]]:
     found = (store.result(name) for name in sorted(store.finished() & {cell.id for cell in experiment.cells}))
-    return [result for result in found if result is not None]
+    return [result for result in found if result is not None and is_result(result)]
 
 
 def dry_run(experiment: Experiment, out: str | Path, results: Path, machine: Machine) -> None:

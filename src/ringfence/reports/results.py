@@ -1,7 +1,7 @@
 """Numbers of finished cells, gathered for tables and figures. Everything here is read from result files alone."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from jaxtyping import Float
 from ringfence.errors import UnreadableFile
 from ringfence.evaluation.statistics import violation_rate
 from ringfence.files import unsealed
+from ringfence.values import is_number
 
 Result = dict[str, Any]
 
@@ -104,7 +105,6 @@ def gather(results: Path) -> Gathered:
     found = [read_result(file) for file in wanted if file.exists()]
     if not found:
         raise UnreadableFile(f"no cell of {results} has a result yet")
-    references = results / "references.json"
     groups: dict[tuple[str, str, float], list[Result]] = {}
     for result in found:
         cell = result["cell"]
@@ -112,8 +112,33 @@ def gather(results: Path) -> Gathered:
     return Gathered(
         experiment.name,
         tuple(Group(*key, tuple(sorted(seeds, key=seed_of))) for key, seeds in groups.items()),
-        json.loads(references.read_text()) if references.exists() else {},
+        {log: entry for log, entry in read_references(results).items() if belongs(entry, log, found)},
     )
+
+
+def belongs(entry: Mapping[str, Any], log: str, found: Iterable[Result]) -> bool:
+    """Whether what the cells of a log are compared with was measured on that log and as often as their test. What an older
+    entry does not say is not compared."""
+    cells = [result["cell"] for result in found if result["cell"]["log"]["source"] == log]
+    said = [(entry.get("log_fingerprint"), cell.get("log_fingerprint")) for cell in cells]
+    said += [(entry.get("test_episodes"), cell["schedule"].get("test_episodes")) for cell in cells]
+    return all(ours == theirs for ours, theirs in said if ours is not None and theirs is not None)
+
+
+def read_references(results: Path) -> dict[str, dict[str, Any]]:
+    """What `references.json` says of each log; nothing if there is no such file."""
+    file = results / "references.json"
+    if not file.exists():
+        return {}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        whole = all(isinstance(entry[part], dict) for entry in found.values() for part in ("behaviours", "log"))
+    except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise UnreadableFile(f"{file} is damaged; remove it and run the experiment again, which writes it anew")
+    references: dict[str, dict[str, Any]] = found
+    return references
 
 
 class Described(NamedTuple):
@@ -140,9 +165,29 @@ def read_result(file: Path) -> Result:
         result = unsealed(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError):
         result = None
-    if result is None:
+    if result is None or not is_result(result):
         raise UnreadableFile(f"{file} is damaged; remove it and run the sweep again, which copies it from its store")
     return result
+
+
+MEASURES = ("return", "discounted_cost", "episode_cost", "length")  # of every test episode
+
+
+def is_result(value: Mapping[str, Any]) -> bool:
+    """Whether everything is there that tables and figures read."""
+    try:
+        cell, test = value["cell"], value["test"]
+        texts = (cell["log"]["source"], cell["variant"]["label"])
+        numbers = (cell["limit"], cell["seed"], cell["schedule"]["steps"])
+        lists = (value["evaluations"], value["metrics"], *([test[name] for name in MEASURES] if test else []))
+        return (
+            all(isinstance(text, str) for text in texts)
+            and all(is_number(number) for number in numbers)
+            and all(isinstance(rows, list) for rows in lists)
+            and isinstance(cell["hyperparameters"], dict)
+        )
+    except (KeyError, TypeError):
+        return False
 
 
 def seed_of(result: Result) -> int:
