@@ -8,10 +8,13 @@ import pytest
 import ringfence
 from ringfence.cli import main
 from ringfence.experiments.cell import train_cell
+from ringfence.experiments.conduct import comparable
+from ringfence.experiments.grid import Schedule
 from ringfence.experiments.runner import State
 from ringfence.experiments.speed import read_measured
 from ringfence.experiments.sweepfile import read_sweep
 from ringfence.experiments.worker import Job, execute
+from tests.experiments.test_grid import a_cell
 from tests.logs import narrow_log
 
 GRID = """
@@ -134,6 +137,42 @@ def test_results_that_are_there_count_as_finished(sweep, tmp_path, monkeypatch):
     assert main(["sweep", str(sweep), "--out", str(tmp_path / "s"), "--results", str(results), "--workers", "1"]) == 0
     assert [path.name for path in (tmp_path / "s" / "runs").iterdir() if path.is_dir()] == [cells[1].id]
     assert DirectoryStore(results).finished() == {cell.id for cell in cells}
+
+
+def test_a_narrowed_sweep_does_not_shrink_the_report_and_a_report_is_of_its_own_grid(
+    sweep, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("ringfence.experiments.conduct.measured_speeds", lambda *_: Known())
+    words = ["sweep", str(sweep), "--out", str(tmp_path / "store"), "--workers", "2"]
+    results, both = tmp_path / "store" / "grid", [cell.id for cell in read_sweep(sweep).cells]
+    assert main(words) == 0
+
+    def seeds():
+        return (results / "table.md").read_text().splitlines()[2].split(" | ")[3]
+
+    sweep.write_text(GRID.replace("[0, 1]", "[1]"))
+    assert main(words) == 0
+    assert json.loads((results / "experiment.json").read_text())["cells"] == both
+    assert seeds() == "2"
+    assert main([*words, "--report-only"]) == 0
+    assert seeds() == "1"
+    sweep.write_text(GRID.replace("[0, 1]", "[5]"))
+    assert main([*words, "--report-only"]) == 2
+    assert "holds no results yet of the 1 cells of grid" in capsys.readouterr().err
+
+
+OTHER = {
+    "trained for longer": {"schedule": Schedule(steps=7)},
+    "another log": {"log_fingerprint": "another"},
+    "another default": {"hyperparameters": {"discount": 0.5}},
+}
+
+
+@pytest.mark.parametrize("change", OTHER.values(), ids=OTHER)
+def test_only_cells_that_belong_in_one_report_are_kept_from_an_earlier_command(change):
+    former = a_cell(seed=1).to_dict()
+    assert comparable(former, [a_cell(), a_cell(limit=20.0)])
+    assert not comparable(former, [a_cell(**change)])
 
 
 def test_a_sweep_of_which_a_cell_has_no_result_names_it_and_is_no_success(sweep, tmp_path, capsys, monkeypatch):

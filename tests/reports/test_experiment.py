@@ -9,7 +9,7 @@ import pytest
 from ringfence.errors import UnreadableFile
 from ringfence.reports.experiment import write_report
 from ringfence.reports.figures import COLOURS, apart, colour_of, per_step
-from ringfence.reports.results import gather, read_experiment
+from ringfence.reports.results import Described, gather, read_experiment
 from ringfence.reports.tables import aggregate_table, comma_separated, latex, markdown, results_table
 
 
@@ -142,6 +142,19 @@ def test_results_of_different_code_are_not_mixed_without_a_word(tmp_path):
     folder(tmp_path, [{**result("cpq", seed, tested=False), "code": f"state {seed}"} for seed in (0, 1)])
     with pytest.warns(UserWarning, match="2 different states"):
         write_report(tmp_path)
+    for table in ("table.md", "table.tex"):
+        assert "made by 2 different states of ringfence's code" in (tmp_path / table).read_text()
+
+
+def test_tables_say_how_many_cells_have_a_result(tmp_path):
+    folder(tmp_path, [result("cpq", seed) for seed in (0, 1)])
+    with pytest.warns(UserWarning, match="2 of 3 cells"):
+        write_report(tmp_path)
+    for table in ("table.md", "table.tex", "aggregate.md"):
+        assert "2 of 3 cells; the others have no result yet" in (tmp_path / table).read_text()
+    write_report(tmp_path, Described("figure1", ("cell1",), ""))  # of a grid of its own: all is there
+    assert "cells;" not in (tmp_path / "table.md").read_text()
+    assert column(results_table(gather(tmp_path, Described("figure1", ("cell1",), ""))), "seeds") == ["1"]
 
 
 def test_a_folder_without_results_is_named(tmp_path):

@@ -122,24 +122,30 @@ def add_engine_options(parser: Parser) -> None:
     parser.add_argument("--cpus", type=float, default=1.0, metavar="N", help="processors for each cell, with Ray")
     parser.add_argument("--gpus", type=float, default=0.0, metavar="N", help="GPUs for each cell, with Ray")
     parser.add_argument("--dry-run", action="store_true", help="list what would run and how long it takes")
-    parser.add_argument("--report-only", action="store_true", help="tables and figures of what is there; nothing runs")
+    parser.add_argument(
+        "--report-only",
+        action="store_true",
+        help="tables and figures of those of these cells that are there; nothing runs",
+    )
 
 
 def carry_out(experiment: Any, options: argparse.Namespace) -> int:
     from ringfence.experiments.conduct import Machine, conduct, dry_run
     from ringfence.reports.experiment import write_report
+    from ringfence.reports.results import Described
 
     given = {name: getattr(options, name) for name in ("engine", "workers", "threads", "address", "cpus", "gpus")}
     machine = Machine(**given)
     results = options.results or Path(experiment.name if "://" in options.out else options.out) / experiment.name
+    command = "ringfence " + shlex.join(word for word in sys.argv[1:])
     if options.dry_run:
         dry_run(experiment, options.out, results, machine)
         return 0
     if options.report_only:
-        print_files(write_report(results))
-        write_page(results)
+        described = Described(experiment.name, tuple(cell.id for cell in experiment.cells), command)
+        print_files(write_report(results, described))
+        write_page(results, described)
         return 0
-    command = "ringfence " + shlex.join(word for word in sys.argv[1:])
     state = conduct(experiment, options.out, results, machine, command=command)
     if state.done:
         print_files(write_report(results))
@@ -153,13 +159,13 @@ def carry_out(experiment: Any, options: argparse.Namespace) -> int:
     return 1 if without else 0
 
 
-def write_page(results: Path) -> None:
+def write_page(results: Path, described: Any = None) -> None:
     """The page for the browser, where it can be made."""
     from ringfence.errors import MissingExtra
     from ringfence.reports.html.pages import write_sweep_page
 
     try:
-        print_files([write_sweep_page(results)])
+        print_files([write_sweep_page(results, described)])
     except MissingExtra as error:
         print(f"note: no page was written: {error}", file=sys.stderr)
 

@@ -1,8 +1,9 @@
 """From an experiment to its results: make the logs, run what is missing, keep the small results apart."""
 
+import json
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from ringfence.experiments.runner import State, run_experiment
 from ringfence.experiments.speed import measured_speeds
 from ringfence.experiments.store import DirectoryStore, Store, open_store
 from ringfence.files import write_json
-from ringfence.reports.results import is_result, read_references
+from ringfence.reports.results import is_result, read_experiment, read_references
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,9 @@ def conduct(
     names = {cell.id for cell in experiment.cells}
     for name in (kept.finished() & names) - store.finished():
         store.put_result(name, whole_result(kept, name))
-    described = {"name": experiment.name, "command": command, "fingerprint": experiment.fingerprint}
-    write_json(results / "experiment.json", {**described, "cells": [cell.id for cell in experiment.cells]})
+    former = former_cells(experiment, results)
+    describe(experiment, results, list(former), command)
+    others = [cell for name, cell in former.items() if name not in names]
     missing = [cell for cell in experiment.cells if cell.id not in store.finished()]
     speeds = measured_speeds(missing, finished_results(store, experiment), machine.threads_of_a_cell)
     estimates = {cell.id: speeds.seconds(cell) for cell in missing}
@@ -92,8 +94,49 @@ def conduct(
         engine.close()
     if not state.interrupted:
         write_references(experiment.cells, results)
-        write_choices(experiment, store, results)
+        write_choices(Experiment(experiment.name, (*experiment.cells, *others)), store, results)
     return state
+
+
+def former_cells(experiment: Experiment, results: Path) -> dict[str, Cell]:
+    """The cells that `experiment.json` listed before, have a result and belong in one report with those of this command."""
+    listed = read_experiment(results).cells if (results / "experiment.json").exists() else ()
+    kept, kinds = DirectoryStore(results), {(c.log.name, c.variant.label): c for c in experiment.cells}
+    found = {name: whole_result(kept, name)["cell"] for name in listed if name in kept.finished()}
+    names = {cell.id for cell in experiment.cells}
+    stay = {name: cell for name, cell in found.items() if name in names or comparable(cell, kinds.values())}
+    return {name: Cell.from_dict(cell) for name, cell in stay.items()}
+
+
+def comparable(former: Mapping[str, Any], cells: Iterable[Cell]) -> bool:
+    """Whether a finished cell belongs in one report with these: trained and tested as long, logs of one name with the same
+    content, methods of one name with the same settings."""
+    return all(
+        as_long(former["schedule"]) == as_long(asdict(cell.schedule))
+        and former.get("holdout", 0.0) == cell.holdout
+        and (former["log"]["source"] != cell.log.name or former["log_fingerprint"] == cell.log_fingerprint)
+        and (former["variant"]["label"] != cell.variant.label or former["hyperparameters"] == cell.hyperparameters)
+        for cell in cells
+    )
+
+
+def as_long(schedule: Mapping[str, Any]) -> list[Any]:
+    return [schedule.get(name) for name in ("steps", "evaluate_every", "episodes", "test_episodes")]
+
+
+def describe(experiment: Experiment, results: Path, former: list[str], command: str) -> None:
+    """Write `experiment.json`: the cells of earlier commands first, so that a table keeps its order."""
+    file = results / "experiment.json"
+    before = json.loads(file.read_text(encoding="utf-8")) if former else {}
+    earlier = dict.fromkeys([*before.get("earlier_commands", []), before.get("command", "")])
+    described = {
+        "name": experiment.name,
+        "command": command,
+        "earlier_commands": [text for text in earlier if text not in ("", command)],
+        "fingerprint": experiment.fingerprint,
+        "cells": list(dict.fromkeys([*former, *(cell.id for cell in experiment.cells)])),
+    }
+    write_json(file, described)
 
 
 def whole_result(store: Store, name: str) -> dict[str, Any]:

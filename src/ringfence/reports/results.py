@@ -69,6 +69,18 @@ class Gathered:
     name: str
     groups: tuple[Group, ...]
     references: dict[str, Any]
+    asked: int  # cells, with and without a result
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """What a reader must know of all numbers together."""
+        found = [result for group in self.groups for result in group.results]
+        notes = (
+            [f"{len(found)} of {self.asked} cells; the others have no result yet."] if len(found) < self.asked else []
+        )
+        if (codes := len({result.get("code") for result in found})) > 1:
+            notes.append(f"The cells were made by {codes} different states of ringfence's code.")
+        return notes
 
     @cached_property
     def logs(self) -> list[str]:
@@ -98,13 +110,16 @@ class Gathered:
         return found
 
 
-def gather(results: Path) -> Gathered:
-    """The results of the experiment that `experiment.json` names, in its order; other files beside them are left out."""
-    experiment = read_experiment(results)
+def gather(results: Path, described: "Described | None" = None) -> Gathered:
+    """The results of an experiment, in its order: of the one that `experiment.json` names unless another is given. Other
+    files beside them are left out."""
+    experiment = described or read_experiment(results)
     wanted = [results / "cells" / f"{name}.json" for name in experiment.cells]
     found = [read_result(file) for file in wanted if file.exists()]
     if not found:
-        raise UnreadableFile(f"no cell of {results} has a result yet")
+        raise UnreadableFile(
+            f"{results} holds no results yet of the {len(wanted)} cells of {experiment.name}{what_else(results)}"
+        )
     groups: dict[tuple[str, str, float], list[Result]] = {}
     for result in found:
         cell = result["cell"]
@@ -113,7 +128,17 @@ def gather(results: Path) -> Gathered:
         experiment.name,
         tuple(Group(*key, tuple(sorted(seeds, key=seed_of))) for key, seeds in groups.items()),
         {log: entry for log, entry in read_references(results).items() if belongs(entry, log, found)},
+        len(wanted),
     )
+
+
+def what_else(results: Path) -> str:
+    """The command whose results are there, for a user who asks for others."""
+    try:
+        command = read_experiment(results).command
+    except UnreadableFile:
+        return ""
+    return f"; those that are there were made by: {command}" if command else ""
 
 
 def belongs(entry: Mapping[str, Any], log: str, found: Iterable[Result]) -> bool:

@@ -155,12 +155,14 @@ def iqm_with_interval(scores: Sequence[np.ndarray]) -> str:
 # Formats
 
 
-def markdown(rows: Rows) -> str:
+def markdown(rows: Rows, notes: Sequence[str] = ()) -> str:
     lines = ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in rows]
-    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]) + "\n"
+    below = [line for note in notes for line in ("", note)]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:], *below]) + "\n"
 
 
-def comma_separated(rows: Rows) -> str:
+def comma_separated(rows: Rows, notes: Sequence[str] = ()) -> str:
+    """Without the notes: what reads it expects rows alone."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
@@ -169,8 +171,8 @@ def comma_separated(rows: Rows) -> str:
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", ">": r"$>$", "<": r"$<$"}
 
 
-def latex(rows: Rows) -> str:
-    """A tabular with the rules of the package booktabs."""
+def latex(rows: Rows, notes: Sequence[str] = ()) -> str:
+    """A tabular with the rules of the package booktabs; notes are comments."""
 
     def escaped(text: str) -> str:
         return "".join(f"\\{c}" if c in "&%$#_{}" else SPECIAL.get(c, c) for c in text)
@@ -179,20 +181,27 @@ def latex(rows: Rows) -> str:
     body = [lines[0], r"\midrule", *lines[1:]]
     return (
         "\n".join(
-            [r"\begin{tabular}{" + "l" * len(rows[0]) + "}", r"\toprule", *body, r"\bottomrule", r"\end{tabular}"]
+            [
+                *(f"% {note}" for note in notes),
+                r"\begin{tabular}{" + "l" * len(rows[0]) + "}",
+                r"\toprule",
+                *body,
+                r"\bottomrule",
+                r"\end{tabular}",
+            ]
         )
         + "\n"
     )
 
 
-FORMATS: dict[str, Callable[[Rows], str]] = {"md": markdown, "csv": comma_separated, "tex": latex}
+FORMATS: dict[str, Callable[[Rows, Sequence[str]], str]] = {"md": markdown, "csv": comma_separated, "tex": latex}
 
 
-def write_table(rows: Rows, path: Path) -> list[Path]:
-    """The table as `path` with each suffix."""
+def write_table(rows: Rows, path: Path, notes: Sequence[str] = ()) -> list[Path]:
+    """The table as `path` with each suffix, and what a reader must know of it."""
     written = []
     for suffix, formatted in FORMATS.items():
         with atomic_write(file := path.with_suffix(f".{suffix}")) as temporary:
-            temporary.write_text(formatted(rows), encoding="utf-8")
+            temporary.write_text(formatted(rows, notes), encoding="utf-8")
         written.append(file)
     return written
