@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -86,16 +87,22 @@ def conduct(
 
             def watch(state: State) -> None:
                 display(state)
-                for name in state.done - kept.finished():
-                    kept.put_result(name, whole_result(store, name))
+                with suppress(OSError):  # a store that does not answer is asked again
+                    keep_results(state, store, kept)
 
             state = run_experiment(experiment, store, engine, logs, watch=watch)
+            keep_results(state, store, kept)
     finally:
         engine.close()
     if not state.interrupted:
         write_references(experiment.cells, results)
         write_choices(Experiment(experiment.name, (*experiment.cells, *others)), store, results)
     return state
+
+
+def keep_results(state: State, store: Store, kept: Store) -> None:
+    for name in state.done - kept.finished():
+        kept.put_result(name, whole_result(store, name))
 
 
 def former_cells(experiment: Experiment, results: Path) -> dict[str, Cell]:
