@@ -12,8 +12,8 @@ def write_report(results: Path, described: Described | None = None) -> list[Path
     """Write what the finished cells in `results` give and return the files: the cells that `experiment.json` lists, or
     those of another description. Earlier versions are replaced."""
     gathered = gather(results, described)
-    for note in gathered.notes:
-        warnings.warn(f"{results}: {note}", stacklevel=2)
+    if gathered.codes > 1:
+        warnings.warn(f"{results} has results of {gathered.codes} different states of ringfence's code", stacklevel=2)
     written = write_table(results_table(gathered), results / "table", gathered.notes)
     aggregate = aggregate_table(gathered)
     if len(aggregate) > 1:

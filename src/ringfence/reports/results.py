@@ -59,7 +59,13 @@ class Group:
         by_seed = [{row["step"]: row[measure] for row in result["evaluations"]} for result in self.results]
         steps = sorted(set.intersection(*(set(rows) for rows in by_seed)))
         values = np.array([[rows[step] for step in steps] for rows in by_seed])
-        return np.array(steps), values.mean(axis=0), values.std(axis=0)
+        return np.array(steps), values.mean(axis=0), spread(values)
+
+
+def spread(values: Float[np.ndarray, "seeds *rest"]) -> Float[np.ndarray, "*rest"]:
+    """The sample standard deviation over seeds (divided by their number less one); 0 of a single seed."""
+    deviation: np.ndarray = values.std(axis=0, ddof=1 if len(values) > 1 else 0)
+    return deviation
 
 
 @dataclass(frozen=True)
@@ -71,15 +77,23 @@ class Gathered:
     references: dict[str, Any]
     asked: int  # cells, with and without a result
 
-    @cached_property
+    @property
+    def results(self) -> list[Result]:
+        return [result for group in self.groups for result in group.results]
+
+    @property
+    def codes(self) -> int:
+        """How many states of ringfence's code made the results."""
+        return len({result.get("code") for result in self.results})
+
+    @property
     def notes(self) -> list[str]:
         """What a reader must know of all numbers together."""
-        found = [result for group in self.groups for result in group.results]
-        notes = (
-            [f"{len(found)} of {self.asked} cells; the others have no result yet."] if len(found) < self.asked else []
-        )
-        if (codes := len({result.get("code") for result in found})) > 1:
-            notes.append(f"The cells were made by {codes} different states of ringfence's code.")
+        found, notes = len(self.results), []
+        if found < self.asked:
+            notes.append(f"{found} of {self.asked} cells; the others have no result yet.")
+        if self.codes > 1:
+            notes.append(f"The cells were made by {self.codes} different states of ringfence's code.")
         return notes
 
     @cached_property

@@ -133,8 +133,11 @@ def improvement(gathered: Gathered, label: str) -> str:
     if label == REFERENCE or not pairs:
         return "-"
     ours, theirs = ([pair[i] for pair in pairs] for i in (0, 1))
+    value = f"{float(probability_of_improvement(ours, theirs)):.2f}"
+    if single_seeds([*ours, *theirs]):
+        return value
     low, high = improvement_interval(ours, theirs)
-    return f"{float(probability_of_improvement(ours, theirs)):.2f} [{low:.2f}, {high:.2f}]"
+    return f"{value} [{low:.2f}, {high:.2f}]"
 
 
 def with_interval(values: np.ndarray, digits: int) -> str:
@@ -148,8 +151,16 @@ def with_interval(values: np.ndarray, digits: int) -> str:
 
 
 def iqm_with_interval(scores: Sequence[np.ndarray]) -> str:
+    value = f"{float(interquartile_mean(scores)):.2f}"
+    if single_seeds(scores):
+        return value
     low, high = stratified_interval(scores)
-    return f"{float(interquartile_mean(scores)):.2f} [{low:.2f}, {high:.2f}]"
+    return f"{value} [{low:.2f}, {high:.2f}]"
+
+
+def single_seeds(scores: Sequence[np.ndarray]) -> bool:
+    """Whether no group has two seeds to draw from: an interval would have no width and mean nothing."""
+    return all(len(values) == 1 for values in scores)
 
 
 # Formats
