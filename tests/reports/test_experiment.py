@@ -224,6 +224,24 @@ def test_formats_escape_what_they_must():
     assert r"5\% & x|y, z \\" in latex(rows)
 
 
+def test_latex_names_its_package_and_has_math_minus_signs_where_there_are_signs():
+    text = latex([["log", "return"], ["my-log", "-594 [-600, -1]"], ["a", "-"], ["b", "1e-5"]], ["a note"])
+    assert text.startswith("% \\usepackage{booktabs}")
+    assert "% a note\n" in text
+    assert r"my-log & $-$594 [$-$600, $-$1] \\" in text
+    assert r"a & - \\" in text
+    assert r"b & 1e-5 \\" in text
+
+
+def test_latex_has_the_main_columns_and_csv_has_all(tmp_path):
+    write_report(folder(tmp_path, [result("cpq", 0)]))
+    header = next(line for line in (tmp_path / "table.tex").read_text().splitlines() if line.startswith("log &"))
+    assert header == r"log & limit & method & seeds & return & discounted cost & over limit \\"
+    (first, *_) = csv.reader((tmp_path / "table.csv").open())
+    assert first == results_table(gather(tmp_path))[0]
+    assert len(first) == 15
+
+
 def test_results_of_different_code_are_not_mixed_without_a_word(tmp_path):
     folder(tmp_path, [{**result("cpq", seed, tested=False), "code": f"state {seed}"} for seed in (0, 1)])
     with pytest.warns(UserWarning, match="2 different states"):

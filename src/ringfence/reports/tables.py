@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,9 @@ from ringfence.limits import Limit
 from ringfence.reports.results import Gathered, Group, across_logs
 
 Rows = list[list[str]]  # the first is the header
+MAIN = {name: name for name in ("log", "limit", "method", "seeds", "return", "discounted cost")} | {
+    "episodes over limit": "over limit"
+}  # columns of the results in LaTeX, and what they are called there
 REFERENCE = "bc-safe"  # what the probability of improvement compares with
 
 
@@ -183,36 +187,40 @@ SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasc
 
 
 def latex(rows: Rows, notes: Sequence[str] = ()) -> str:
-    """A tabular with the rules of the package booktabs; notes are comments."""
+    """A tabular with the rules of the package booktabs; what to load for it and the notes are comments."""
 
     def escaped(text: str) -> str:
-        return "".join(f"\\{c}" if c in "&%$#_{}" else SPECIAL.get(c, c) for c in text)
+        plain = "".join(f"\\{c}" if c in "&%$#_{}" else SPECIAL.get(c, c) for c in text)
+        return re.sub(r"(?<![\w-])-(?=\d)", "$-$", plain)  # a sign, not a hyphen
 
     lines = [" & ".join(escaped(cell) for cell in row) + r" \\" for row in rows]
-    body = [lines[0], r"\midrule", *lines[1:]]
-    return (
-        "\n".join(
-            [
-                *(f"% {note}" for note in notes),
-                r"\begin{tabular}{" + "l" * len(rows[0]) + "}",
-                r"\toprule",
-                *body,
-                r"\bottomrule",
-                r"\end{tabular}",
-            ]
-        )
-        + "\n"
+    return "\n".join(
+        [
+            r"% \usepackage{booktabs}; in a narrow column: \footnotesize and \setlength{\tabcolsep}{3pt} before it",
+            *(f"% {note}" for note in notes),
+            r"\begin{tabular}{" + "l" * len(rows[0]) + "}",
+            *(r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}", ""),
+        ]
     )
+
+
+def narrowed(rows: Rows, main: Mapping[str, str]) -> Rows:
+    """The columns that `main` names, under the names that it gives them; all of a table that has not got them."""
+    if not main.keys() <= set(rows[0]):
+        return rows
+    places = [rows[0].index(name) for name in main]
+    return [list(main.values()), *([row[place] for place in places] for row in rows[1:])]
 
 
 FORMATS: dict[str, Callable[[Rows, Sequence[str]], str]] = {"md": markdown, "csv": comma_separated, "tex": latex}
 
 
 def write_table(rows: Rows, path: Path, notes: Sequence[str] = ()) -> list[Path]:
-    """The table as `path` with each suffix, and what a reader must know of it."""
+    """The table as `path` with each suffix, and what a reader must know of it. LaTeX has the main columns alone: all of
+    them are wider than a page."""
     written = []
     for suffix, formatted in FORMATS.items():
         with atomic_write(file := path.with_suffix(f".{suffix}")) as temporary:
-            temporary.write_text(formatted(rows, notes), encoding="utf-8")
+            temporary.write_text(formatted(narrowed(rows, MAIN) if suffix == "tex" else rows, notes), encoding="utf-8")
         written.append(file)
     return written
