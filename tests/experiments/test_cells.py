@@ -8,10 +8,11 @@ import pytest
 import ringfence
 from ringfence.cli import main
 from ringfence.experiments.cell import train_cell
-from ringfence.experiments.conduct import comparable
 from ringfence.experiments.grid import Schedule
+from ringfence.experiments.listing import comparable
 from ringfence.experiments.runner import State
 from ringfence.experiments.speed import read_measured
+from ringfence.experiments.store import DirectoryStore
 from ringfence.experiments.sweepfile import read_sweep
 from ringfence.experiments.worker import Job, execute
 from tests.experiments.test_grid import a_cell
@@ -131,8 +132,6 @@ def test_results_that_are_there_count_as_finished(sweep, tmp_path, monkeypatch):
     cells = read_sweep(sweep).cells
     results = tmp_path / "results"
     made = train_cell(cells[0], tmp_path / "run", sweep.parent / "log.h5")
-    from ringfence.experiments.store import DirectoryStore
-
     DirectoryStore(results).put_result(cells[0].id, made)
     assert main(["sweep", str(sweep), "--out", str(tmp_path / "s"), "--results", str(results), "--workers", "1"]) == 0
     assert [path.name for path in (tmp_path / "s" / "runs").iterdir() if path.is_dir()] == [cells[1].id]
@@ -197,6 +196,23 @@ def test_a_dry_run_lists_the_cells_and_the_time_and_runs_nothing(sweep, tmp_path
     assert not (tmp_path / "store").exists()
 
 
+OWN_LOGS = {
+    "another robot's log": (lambda text: TASK.replace("hopper", "walker2d") + text, "11 observations"),
+    "a missing column": (lambda text: text + '[columns]\nrewards = "profit"\n', "profit"),
+}
+
+
+@pytest.mark.parametrize("words", [[], ["--dry-run"]])
+@pytest.mark.parametrize(("change", "named"), OWN_LOGS.values(), ids=OWN_LOGS)
+def test_a_log_that_does_not_fit_is_told_once_before_anything_runs(sweep, tmp_path, capfd, words, change, named):
+    sweep.write_text(change(GRID))
+    assert main(["sweep", str(sweep), "--out", str(tmp_path / "store"), *words]) == 2
+    error = capfd.readouterr().err.strip()
+    assert named in error
+    assert len(error.splitlines()) == 1
+    assert not (tmp_path / "store" / "runs").exists()
+
+
 def test_a_task_that_cannot_be_made_is_told_in_a_line_by_a_dry_run(sweep, tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("RINGFENCE_CACHE", str(tmp_path / "cache"))
     sweep.write_text('task = "math:sqrt"\n' + GRID)  # a function that makes no environment
@@ -249,8 +265,19 @@ def test_an_unknown_task_or_method_of_a_figure_is_named(capsys):
     assert "cpq-paper" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--address", "auto"], ["--gpus", "1"]])
-def test_options_of_ray_are_refused_for_the_local_engine(sweep, tmp_path, capsys, words, monkeypatch):
-    monkeypatch.setattr("ringfence.experiments.conduct.measured_speeds", lambda *_: Known())
-    assert main(["sweep", str(sweep), "--out", str(tmp_path / "store"), *words]) == 2
+@pytest.mark.parametrize("words", [["--address", "auto"], ["--gpus", "1"], ["--cpus", "2"]])
+def test_options_of_ray_are_refused_for_the_local_engine(sweep, tmp_path, capsys, words):
+    assert main(["sweep", str(sweep), "--out", str(tmp_path / "store"), "--dry-run", *words]) == 2
     assert "--engine ray" in capsys.readouterr().err
+
+
+def test_threads_are_refused_for_ray(sweep, tmp_path, capsys):
+    words = ["--engine", "ray", "--threads", "2", "--dry-run"]
+    assert main(["sweep", str(sweep), "--out", str(tmp_path / "store"), *words]) == 2
+    assert "--engine local" in capsys.readouterr().err
+
+
+def test_behind_an_address_results_are_in_a_directory_of_the_experiments_name(sweep, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", str(sweep), "--out", "memory://somewhere", "--report-only"]) == 2
+    assert "error: grid holds no results" in capsys.readouterr().err

@@ -149,6 +149,22 @@ def test_ctrl_c_stops_the_workers_in_order_and_a_new_start_goes_on(store):
     assert lines(first / "ended") == ["once"]
 
 
+def test_an_error_in_the_driver_lets_the_workers_save_and_does_not_wait_for_their_end(store):
+    cells = experiment("plain", pause=5.0)
+    run_path = store.path / "runs" / cells.cells[0].id
+
+    def fails(state):
+        if lines(run_path / "steps"):
+            raise ValueError("a full disk, say")
+
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="full disk"):
+        run(store, cells, watch=fails)
+    assert time.monotonic() - began < 45  # all ten steps take 50 seconds
+    assert not lines(run_path / "ended")
+    assert not store.running()
+
+
 def test_a_second_process_cannot_claim_a_cell_that_is_claimed(store):
     code = (
         "from ringfence.experiments.store import DirectoryStore\n"

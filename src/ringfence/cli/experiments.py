@@ -116,10 +116,15 @@ def add_engine_options(parser: Parser) -> None:
     parser.add_argument("--engine", choices=("local", "ray"), default="local", help="processes here, or Ray tasks")
     parser.add_argument("--workers", type=whole(1), metavar="W", help="cells side by side (default: one for each core)")
     parser.add_argument(
-        "--threads", type=whole(1), metavar="N", help="threads of each cell (default: its share of the cores)"
+        "--threads",
+        type=whole(1),
+        metavar="N",
+        help="threads of each cell, without Ray (default: its share of the cores)",
     )
     parser.add_argument("--address", metavar="A", help="Ray cluster (default: a Ray started on this machine)")
-    parser.add_argument("--cpus", type=float, default=1.0, metavar="N", help="processors for each cell, with Ray")
+    parser.add_argument(
+        "--cpus", type=float, metavar="N", help="processors and threads of each cell, with Ray (default 1)"
+    )
     parser.add_argument("--gpus", type=float, default=0.0, metavar="N", help="GPUs for each cell, with Ray")
     parser.add_argument("--dry-run", action="store_true", help="list what would run and how long it takes")
     parser.add_argument(
@@ -136,7 +141,7 @@ def carry_out(experiment: Any, options: argparse.Namespace) -> int:
 
     given = {name: getattr(options, name) for name in ("engine", "workers", "threads", "address", "cpus", "gpus")}
     machine = Machine(**given)
-    results = options.results or Path(experiment.name if "://" in options.out else options.out) / experiment.name
+    results = options.results or Path("" if "://" in options.out else options.out) / experiment.name
     command = "ringfence " + shlex.join(word for word in sys.argv[1:])
     if options.dry_run:
         dry_run(experiment, options.out, results, machine)

@@ -1,28 +1,27 @@
 """From an experiment to its results: make the logs, run what is missing, keep the small results apart."""
 
-import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
 
-from ringfence.errors import InvalidSetting, UnreadableFile
+from ringfence.errors import InvalidSetting
 from ringfence.experiments.cell import train_cell
 from ringfence.experiments.choosing import write_choices
 from ringfence.experiments.display import Display, duration
 from ringfence.experiments.engines import Engine, LocalEngine, available_cores
 from ringfence.experiments.grid import Cell, Experiment, LogSource
+from ringfence.experiments.listing import describe, former_cells, whole_result
 from ringfence.experiments.references import write_references
 from ringfence.experiments.runner import State, run_experiment
 from ringfence.experiments.speed import measured_speeds
 from ringfence.experiments.store import DirectoryStore, Store, open_store
-from ringfence.files import write_json
-from ringfence.reports.results import is_result, read_experiment, read_references
+from ringfence.reports.results import is_result, read_references
 
 
 @dataclass(frozen=True)
@@ -31,19 +30,29 @@ class Machine:
 
     engine: Literal["local", "ray"] = "local"
     workers: int | None = None  # cells side by side (default: one for each core)
-    threads: int | None = None  # of each cell (default: its share of the cores; with Ray: its processors)
+    threads: int | None = None  # of each cell (default: its share of the cores); with Ray: its processors
     address: str | None = None  # of a Ray cluster
-    cpus: float = 1.0
+    cpus: float | None = None  # of each cell, with Ray (default: 1)
     gpus: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.engine == "local" and (self.address or self.gpus or self.cpus is not None):
+            raise InvalidSetting(
+                "--address, --cpus and --gpus are for --engine ray; here it is --workers and --threads"
+            )
+        if self.engine == "ray" and self.threads is not None:
+            raise InvalidSetting("--threads is for --engine local; with Ray a cell has as many threads as --cpus says")
+
+    @property
+    def processors(self) -> float:
+        return 1.0 if self.cpus is None else self.cpus
 
     def open(self) -> Engine:
         if self.engine == "local":
-            if self.address or self.gpus:
-                raise InvalidSetting("--address and --gpus are for --engine ray")
             return LocalEngine(train_cell, self.workers, self.threads)
         from ringfence.experiments.ray_engine import RayEngine
 
-        return RayEngine(train_cell, self.address, cpus=self.cpus, gpus=self.gpus, workers=self.workers)
+        return RayEngine(train_cell, self.address, cpus=self.processors, gpus=self.gpus, workers=self.workers)
 
     @property
     def slots(self) -> int:
@@ -53,7 +62,7 @@ class Machine:
     @property
     def threads_of_a_cell(self) -> int:
         if self.engine == "ray":
-            return max(1, int(self.cpus))
+            return max(1, int(self.processors))
         return self.threads or max(1, available_cores() // self.slots)
 
 
@@ -77,6 +86,7 @@ def conduct(
     describe(experiment, results, list(former), command)
     others = [cell for name, cell in former.items() if name not in names]
     missing = [cell for cell in experiment.cells if cell.id not in store.finished()]
+    check_logs(missing)
     speeds = measured_speeds(missing, finished_results(store, experiment), machine.threads_of_a_cell)
     estimates = {cell.id: speeds.seconds(cell) for cell in missing}
     local = {cell.log_fingerprint: make_log(cell.log) for cell in missing}
@@ -105,55 +115,16 @@ def keep_results(state: State, store: Store, kept: Store) -> None:
         kept.put_result(name, whole_result(store, name))
 
 
-def former_cells(experiment: Experiment, results: Path) -> dict[str, Cell]:
-    """The cells that `experiment.json` listed before, have a result and belong in one report with those of this command."""
-    listed = read_experiment(results).cells if (results / "experiment.json").exists() else ()
-    kept, kinds = DirectoryStore(results), {(c.log.name, c.variant.label): c for c in experiment.cells}
-    found = {name: whole_result(kept, name)["cell"] for name in listed if name in kept.finished()}
-    names = {cell.id for cell in experiment.cells}
-    stay = {name: cell for name, cell in found.items() if name in names or comparable(cell, kinds.values())}
-    return {name: Cell.from_dict(cell) for name, cell in stay.items()}
+def check_logs(cells: Iterable[Cell]) -> None:
+    """Read each log of the user's once and compare it with the task: a fault is one error now, not one of every worker."""
+    from ringfence.data import load_file
+    from ringfence.evaluation import Evaluator
 
-
-def comparable(former: Mapping[str, Any], cells: Iterable[Cell]) -> bool:
-    """Whether a finished cell belongs in one report with these: trained and tested as long, logs of one name with the same
-    content, methods of one name with the same settings."""
-    return all(
-        as_long(former["schedule"]) == as_long(asdict(cell.schedule))
-        and former.get("holdout", 0.0) == cell.holdout
-        and (former["log"]["source"] != cell.log.name or former["log_fingerprint"] == cell.log_fingerprint)
-        and (former["variant"]["label"] != cell.variant.label or former["hyperparameters"] == cell.hyperparameters)
-        for cell in cells
-    )
-
-
-def as_long(schedule: Mapping[str, Any]) -> list[Any]:
-    return [schedule.get(name) for name in ("steps", "evaluate_every", "episodes", "test_episodes")]
-
-
-def describe(experiment: Experiment, results: Path, former: list[str], command: str) -> None:
-    """Write `experiment.json`: the cells of earlier commands first, so that a table keeps its order."""
-    file = results / "experiment.json"
-    before = json.loads(file.read_text(encoding="utf-8")) if former else {}
-    earlier = dict.fromkeys([*before.get("earlier_commands", []), before.get("command", "")])
-    described = {
-        "name": experiment.name,
-        "command": command,
-        "earlier_commands": [text for text in earlier if text not in ("", command)],
-        "fingerprint": experiment.fingerprint,
-        "cells": list(dict.fromkeys([*former, *(cell.id for cell in experiment.cells)])),
-    }
-    write_json(file, described)
-
-
-def whole_result(store: Store, name: str) -> dict[str, Any]:
-    """The result of a finished cell; an error if it is damaged, so that nothing takes its place in silence."""
-    found = store.result(name)
-    if found is None or not is_result(found):
-        raise UnreadableFile(
-            f"the result cells/{name}.json in {store.address} is damaged; remove it and start again: its run is still there"
-        )
-    return found
+    for source, task in dict.fromkeys((cell.log, cell.task) for cell in cells):
+        if not source.builtin:
+            log = load_file(source.source, **source.options)
+            if task is not None:
+                Evaluator(task, parallel=1).require_match(log)
 
 
 def make_log(source: LogSource) -> Path:
@@ -177,6 +148,7 @@ def dry_run(experiment: Experiment, out: str | Path, results: Path, machine: Mac
     store = open_store(out)
     done = (store.finished() | DirectoryStore(results).finished()) & {cell.id for cell in experiment.cells}
     missing = [cell for cell in experiment.cells if cell.id not in done]
+    check_logs(missing)
     speeds = measured_speeds(missing, finished_results(store, experiment), machine.threads_of_a_cell)
     table = Table("cell", "steps", "about", title=f"{experiment.name}: {len(missing)} cells to run, {len(done)} done")
     seconds = {cell.id: speeds.seconds(cell) for cell in missing}

@@ -93,6 +93,9 @@ def run_experiment(
         state.interrupted = True
         engine.stop()
         state.done |= store.finished() & set(jobs)
+    except BaseException:  # whatever is wrong here, what runs there saves its state
+        engine.stop()
+        raise
     watch(state)
     return state
 
