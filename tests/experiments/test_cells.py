@@ -6,16 +6,19 @@ import sys
 import pytest
 
 import ringfence
+from ringfence.behaviour.collect import collect_dataset
 from ringfence.cli import main
 from ringfence.experiments.cell import train_cell
+from ringfence.experiments.engines import LocalEngine
 from ringfence.experiments.grid import Schedule
 from ringfence.experiments.listing import comparable
-from ringfence.experiments.runner import State
+from ringfence.experiments.runner import State, run_experiment
 from ringfence.experiments.speed import read_measured
 from ringfence.experiments.store import DirectoryStore
 from ringfence.experiments.sweepfile import read_sweep
 from ringfence.experiments.worker import Job, execute
 from tests.experiments.test_grid import a_cell
+from tests.experiments.trivial import train_cell_killed_once
 from tests.logs import narrow_log
 
 GRID = """
@@ -95,6 +98,45 @@ def test_a_cell_that_was_interrupted_goes_on_to_the_same_policy(sweep, tmp_path,
         patch.setattr(loop.Interrupt, "pending", property(lambda self: True, lambda self, value: None), raising=False)
         assert train_cell(cell, tmp_path / "cut", log) is None
     assert train_cell(cell, tmp_path / "cut", log)["policy"] == whole["policy"]
+
+
+@pytest.mark.slow
+def test_a_cell_whose_process_is_killed_goes_on_from_its_checkpoint_to_the_same_policy(tmp_path):
+    """A real method on a real log in a real process: what the driver starts again ends as if nothing had happened."""
+    log = tmp_path / "log.h5"
+    ringfence.save(collect_dataset("reactor", 960, seed=3, workers=1), log)
+    (tmp_path / "grid.toml").write_text(KILLED)
+    cells = read_sweep(tmp_path / "grid.toml")
+    (cell,) = cells.cells
+    store, engine = DirectoryStore(tmp_path / "store"), LocalEngine(train_cell_killed_once, 1)
+    try:
+        state = run_experiment(cells, store, engine, {cell.log_fingerprint: str(log)})
+    finally:
+        engine.close()
+    assert (state.done, list(state.retried), state.failed) == ({cell.id}, [cell.id], {})
+    assert "SIGKILL" in state.retried[cell.id]
+    assert int((store.path / "runs" / f"{cell.id}.killed").read_text().removeprefix("step-")) < 3000
+    whole = train_cell(cell, tmp_path / "whole", log)
+    disturbed = store.result(cell.id)
+    for part in ("policy", "evaluations", "metrics", "test"):
+        assert disturbed[part] == json.loads(json.dumps(whole[part])), part
+
+
+KILLED = """
+log = "log.h5"
+task = "reactor"
+limits = [20.0]
+seeds = [0]
+steps = 3000
+log_every = 100
+checkpoint_every = 100
+evaluate_every = 1000
+episodes = 1
+test_episodes = 2
+[[methods]]
+method = "cpq"
+settings = { hidden = [8, 8], batch_size = 16 }
+"""
 
 
 def test_a_log_without_anything_to_learn_from_is_a_refusal_and_not_a_crash(sweep, tmp_path):
