@@ -238,16 +238,18 @@ def test_a_dry_run_lists_the_cells_and_the_time_and_runs_nothing(sweep, tmp_path
     assert not (tmp_path / "store").exists()
 
 
-OWN_LOGS = {
-    "another robot's log": (lambda text: TASK.replace("hopper", "walker2d") + text, "11 observations"),
-    "a missing column": (lambda text: text + '[columns]\nrewards = "profit"\n', "profit"),
+WITHOUT_PROFIT = GRID.replace("log.h5", "log.csv").replace("steps = 40", 'steps = 40\ncolumns = { rewards = "profit" }')
+DO_NOT_FIT = {
+    "another robot's log": (TASK.replace("hopper", "walker2d") + GRID, "11 observations"),
+    "a missing column": (WITHOUT_PROFIT, "profit"),
 }
 
 
 @pytest.mark.parametrize("words", [[], ["--dry-run"]])
-@pytest.mark.parametrize(("change", "named"), OWN_LOGS.values(), ids=OWN_LOGS)
-def test_a_log_that_does_not_fit_is_told_once_before_anything_runs(sweep, tmp_path, capfd, words, change, named):
-    sweep.write_text(change(GRID))
+@pytest.mark.parametrize(("grid", "named"), DO_NOT_FIT.values(), ids=DO_NOT_FIT)
+def test_a_log_that_does_not_fit_is_told_once_before_anything_runs(sweep, tmp_path, capfd, words, grid, named):
+    (tmp_path / "log.csv").write_text("observation_0,action_0,reward,cost,episode\n" + "0.1,0.2,1,0,0\n" * 9)
+    sweep.write_text(grid)
     assert main(["sweep", str(sweep), "--out", str(tmp_path / "store"), *words]) == 2
     error = capfd.readouterr().err.strip()
     assert named in error
