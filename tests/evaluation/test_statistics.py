@@ -24,7 +24,6 @@ X, Y = RNG.normal(size=(5, 3)), RNG.normal(0.5, 1.0, size=(4, 3))  # seeds, task
 
 @pytest.fixture
 def rliable():
-    pytest.importorskip("rliable")
     from rliable import library, metrics
 
     return library, metrics

@@ -6,11 +6,19 @@ import sys
 import pytest
 
 import ringfence
+from ringfence.behaviour.collect import collect_dataset
 from ringfence.cli import main
 from ringfence.experiments.cell import train_cell
+from ringfence.experiments.engines import LocalEngine
+from ringfence.experiments.grid import Schedule
+from ringfence.experiments.listing import comparable
+from ringfence.experiments.runner import State, run_experiment
 from ringfence.experiments.speed import read_measured
+from ringfence.experiments.store import DirectoryStore
 from ringfence.experiments.sweepfile import read_sweep
 from ringfence.experiments.worker import Job, execute
+from tests.experiments.test_grid import a_cell
+from tests.experiments.trivial import train_cell_killed_once
 from tests.logs import narrow_log
 
 GRID = """
@@ -92,6 +100,45 @@ def test_a_cell_that_was_interrupted_goes_on_to_the_same_policy(sweep, tmp_path,
     assert train_cell(cell, tmp_path / "cut", log)["policy"] == whole["policy"]
 
 
+@pytest.mark.slow
+def test_a_cell_whose_process_is_killed_goes_on_from_its_checkpoint_to_the_same_policy(tmp_path):
+    """A real method on a real log in a real process: what the driver starts again ends as if nothing had happened."""
+    log = tmp_path / "log.h5"
+    ringfence.save(collect_dataset("reactor", 960, seed=3, workers=1), log)
+    (tmp_path / "grid.toml").write_text(KILLED)
+    cells = read_sweep(tmp_path / "grid.toml")
+    (cell,) = cells.cells
+    store, engine = DirectoryStore(tmp_path / "store"), LocalEngine(train_cell_killed_once, 1)
+    try:
+        state = run_experiment(cells, store, engine, {cell.log_fingerprint: str(log)})
+    finally:
+        engine.close()
+    assert (state.done, list(state.retried), state.failed) == ({cell.id}, [cell.id], {})
+    assert "SIGKILL" in state.retried[cell.id]
+    assert int((store.path / "runs" / f"{cell.id}.killed").read_text().removeprefix("step-")) < 3000
+    whole = train_cell(cell, tmp_path / "whole", log)
+    disturbed = store.result(cell.id)
+    for part in ("policy", "evaluations", "metrics", "test"):
+        assert disturbed[part] == json.loads(json.dumps(whole[part])), part
+
+
+KILLED = """
+log = "log.h5"
+task = "reactor"
+limits = [20.0]
+seeds = [0]
+steps = 3000
+log_every = 100
+checkpoint_every = 100
+evaluate_every = 1000
+episodes = 1
+test_episodes = 2
+[[methods]]
+method = "cpq"
+settings = { hidden = [8, 8], batch_size = 16 }
+"""
+
+
 def test_a_log_without_anything_to_learn_from_is_a_refusal_and_not_a_crash(sweep, tmp_path):
     sweep.write_text(GRID.replace('"bc"', '"bc-safe"').replace("[7.0]", "[0.001]"))
     cell = read_sweep(sweep).cells[0]
@@ -127,12 +174,54 @@ def test_results_that_are_there_count_as_finished(sweep, tmp_path, monkeypatch):
     cells = read_sweep(sweep).cells
     results = tmp_path / "results"
     made = train_cell(cells[0], tmp_path / "run", sweep.parent / "log.h5")
-    from ringfence.experiments.store import DirectoryStore
-
     DirectoryStore(results).put_result(cells[0].id, made)
     assert main(["sweep", str(sweep), "--out", str(tmp_path / "s"), "--results", str(results), "--workers", "1"]) == 0
     assert [path.name for path in (tmp_path / "s" / "runs").iterdir() if path.is_dir()] == [cells[1].id]
     assert DirectoryStore(results).finished() == {cell.id for cell in cells}
+
+
+def test_a_narrowed_sweep_does_not_shrink_the_report_and_a_report_is_of_its_own_grid(
+    sweep, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("ringfence.experiments.conduct.measured_speeds", lambda *_: Known())
+    words = ["sweep", str(sweep), "--out", str(tmp_path / "store"), "--workers", "2"]
+    results, both = tmp_path / "store" / "grid", [cell.id for cell in read_sweep(sweep).cells]
+    assert main(words) == 0
+
+    def seeds():
+        return (results / "table.md").read_text().splitlines()[2].split(" | ")[3]
+
+    sweep.write_text(GRID.replace("[0, 1]", "[1]"))
+    assert main(words) == 0
+    assert json.loads((results / "experiment.json").read_text())["cells"] == both
+    assert seeds() == "2"
+    assert main([*words, "--report-only"]) == 0
+    assert seeds() == "1"
+    sweep.write_text(GRID.replace("[0, 1]", "[5]"))
+    assert main([*words, "--report-only"]) == 2
+    assert "holds no results yet of the 1 cells of grid" in capsys.readouterr().err
+
+
+OTHER = {
+    "trained for longer": {"schedule": Schedule(steps=7)},
+    "another log": {"log_fingerprint": "another"},
+    "another default": {"hyperparameters": {"discount": 0.5}},
+}
+
+
+@pytest.mark.parametrize("change", OTHER.values(), ids=OTHER)
+def test_only_cells_that_belong_in_one_report_are_kept_from_an_earlier_command(change):
+    former = a_cell(seed=1).to_dict()
+    assert comparable(former, [a_cell(), a_cell(limit=20.0)])
+    assert not comparable(former, [a_cell(**change)])
+
+
+def test_a_sweep_of_which_a_cell_has_no_result_names_it_and_is_no_success(sweep, tmp_path, capsys, monkeypatch):
+    cells = read_sweep(sweep)
+    monkeypatch.setattr("ringfence.experiments.conduct.conduct", lambda *_, **__: State(cells))
+    assert main(["sweep", str(sweep), "--out", str(tmp_path / "store")]) == 1
+    said = capsys.readouterr().err
+    assert all(f"{cell.id} has no result" in said for cell in cells.cells)
 
 
 class Known:
@@ -147,6 +236,25 @@ def test_a_dry_run_lists_the_cells_and_the_time_and_runs_nothing(sweep, tmp_path
     assert "with 1 at a time" in out
     assert "with 2 at a time" in out
     assert not (tmp_path / "store").exists()
+
+
+WITHOUT_PROFIT = GRID.replace("log.h5", "log.csv").replace("steps = 40", 'steps = 40\ncolumns = { rewards = "profit" }')
+DO_NOT_FIT = {
+    "another robot's log": (TASK.replace("hopper", "walker2d") + GRID, "11 observations"),
+    "a missing column": (WITHOUT_PROFIT, "profit"),
+}
+
+
+@pytest.mark.parametrize("words", [[], ["--dry-run"]])
+@pytest.mark.parametrize(("grid", "named"), DO_NOT_FIT.values(), ids=DO_NOT_FIT)
+def test_a_log_that_does_not_fit_is_told_once_before_anything_runs(sweep, tmp_path, capfd, words, grid, named):
+    (tmp_path / "log.csv").write_text("observation_0,action_0,reward,cost,episode\n" + "0.1,0.2,1,0,0\n" * 9)
+    sweep.write_text(grid)
+    assert main(["sweep", str(sweep), "--out", str(tmp_path / "store"), *words]) == 2
+    error = capfd.readouterr().err.strip()
+    assert named in error
+    assert len(error.splitlines()) == 1
+    assert not (tmp_path / "store" / "runs").exists()
 
 
 def test_a_task_that_cannot_be_made_is_told_in_a_line_by_a_dry_run(sweep, tmp_path, capfd, monkeypatch):
@@ -201,8 +309,19 @@ def test_an_unknown_task_or_method_of_a_figure_is_named(capsys):
     assert "cpq-paper" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--address", "auto"], ["--gpus", "1"]])
-def test_options_of_ray_are_refused_for_the_local_engine(sweep, tmp_path, capsys, words, monkeypatch):
-    monkeypatch.setattr("ringfence.experiments.conduct.measured_speeds", lambda *_: Known())
-    assert main(["sweep", str(sweep), "--out", str(tmp_path / "store"), *words]) == 2
+@pytest.mark.parametrize("words", [["--address", "auto"], ["--gpus", "1"], ["--cpus", "2"]])
+def test_options_of_ray_are_refused_for_the_local_engine(sweep, tmp_path, capsys, words):
+    assert main(["sweep", str(sweep), "--out", str(tmp_path / "store"), "--dry-run", *words]) == 2
     assert "--engine ray" in capsys.readouterr().err
+
+
+def test_threads_are_refused_for_ray(sweep, tmp_path, capsys):
+    words = ["--engine", "ray", "--threads", "2", "--dry-run"]
+    assert main(["sweep", str(sweep), "--out", str(tmp_path / "store"), *words]) == 2
+    assert "--engine local" in capsys.readouterr().err
+
+
+def test_behind_an_address_results_are_in_a_directory_of_the_experiments_name(sweep, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", str(sweep), "--out", "memory://somewhere", "--report-only"]) == 2
+    assert "error: grid holds no results" in capsys.readouterr().err

@@ -46,7 +46,27 @@ def test_lines_without_a_terminal_name_what_failed_once(capsys):
         display(state)
     err = capsys.readouterr().err
     assert err.count("failed: a fault") == 1
-    assert "1/2 cells done, 1 failed, all done" in err
+    assert err.count("1/2 cells done, 1 failed, all have ended") == 1
+
+
+def test_the_last_line_is_said_once(capsys):
+    cells = experiment("plain", "other")
+    state = State(cells, done={cell.id for cell in cells.cells})
+    with Display("trivial", lambda cell: 1.0, 1) as display:
+        display(state)
+        display(state)
+    assert capsys.readouterr().err == "trivial: 2/2 cells done, all done\n"
+
+
+def test_the_time_left_grows_with_a_cell_that_takes_longer_than_was_thought():
+    cells = experiment("plain", seeds=range(2))
+    running, left = cells.cells[0], {}
+    for minutes in (20, 40):
+        state = State(cells, began={running.id: time.monotonic() - 60.0 * minutes})
+        left[minutes] = time_left(state, lambda cell: 600.0, 1)
+    # estimated at 10 minutes but took 20 or 40 so far: a tenth of that and the other one as long
+    assert left[20] == pytest.approx(60 * (2 + 20), abs=1)
+    assert left[40] == pytest.approx(60 * (4 + 40), abs=1)
 
 
 def test_on_a_terminal_a_table_shows_what_runs_and_how_far_it_is():

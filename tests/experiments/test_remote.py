@@ -5,12 +5,16 @@ import subprocess
 import sys
 import time
 import uuid
+from concurrent.futures import Future
 
 import pytest
 
 from ringfence.errors import MissingExtra
-from ringfence.experiments.store import open_store
+from ringfence.experiments.runner import run_experiment
+from ringfence.experiments.store import DirectoryStore, open_store
+from ringfence.experiments.worker import Outcome
 from tests.experiments.test_runner import until
+from tests.experiments.trivial import LOGS, experiment
 
 pytest.importorskip("fsspec")
 
@@ -155,3 +159,95 @@ def test_metrics_are_copied_before_checkpoints_and_manifests_last(tmp_path):
     names = ("checkpoints/step-1.json", "checkpoints/step-1.safetensors", "metrics.jsonl", "config.json")
     order = [file.name for file in sorted((tmp_path / name for name in names), key=upload_order)]
     assert order == ["config.json", "metrics.jsonl", "step-1.safetensors", "step-1.json"]
+
+
+class FailsOnce:
+    """A file system of which one request of each kind that is named fails."""
+
+    def __init__(self, files, *kinds):
+        self.files, self.failing, self.failed = files, set(kinds), []
+
+    def __getattr__(self, name):
+        def request(*args, **options):
+            if name in self.failing:
+                self.failing.remove(name)
+                self.failed.append(name)
+                raise ConnectionError("the network was away")
+            return getattr(self.files, name)(*args, **options)
+
+        return request
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    monkeypatch.setattr("ringfence.experiments.remote.PAUSE", 0.0)
+
+
+def test_a_lease_is_renewed_though_a_request_fails(store, clock, monkeypatch):
+    monkeypatch.setattr("ringfence.experiments.remote.TRIES", 1)
+    with store.claim("cell", "one") as ours:
+        assert ours
+        store.files = FailsOnce(store.files, "pipe_file")
+        until(lambda: store.files.failed)
+        clock.now += 0.75 * store.lease
+        until(lambda: store._read("locks/cell.json")["until"] == clock.now + store.lease)
+
+
+def test_a_claim_that_another_driver_has_taken_over_is_left_to_it(store, clock):
+    store.renew = 1000.0
+    with store.claim("cell", "one"):
+        clock.now += 2 * store.lease
+        store._lease("cell", "other")
+    assert store._holder("cell") == "other"
+
+
+def test_a_request_that_fails_once_is_made_again(store, patient):
+    store.files = FailsOnce(store.files, "pipe_file", "cat_file", "ls")
+    store.put_result("cell", {"value": 1})
+    assert store.result("cell") == {"value": 1}
+    assert store.finished() == {"cell"}
+    assert sorted(store.files.failed) == ["cat_file", "ls", "pipe_file"]
+
+
+class Forgetful(DirectoryStore):
+    """A store that does not answer the first time it is asked for each thing."""
+
+    look_every = 0.0
+
+    def running(self):
+        return self.once("running", super().running)
+
+    def result(self, cell):
+        return self.once("result", lambda: super(Forgetful, self).result(cell))
+
+    def put_failure(self, cell, reason):
+        return self.once("put_failure", lambda: super(Forgetful, self).put_failure(cell, reason))
+
+    def once(self, name, answer):
+        if name not in self.__dict__.setdefault("asked", set()):
+            self.asked.add(name)
+            raise ConnectionError("the network was away")
+        return answer()
+
+
+class Elsewhere:
+    """An engine that says of each cell: first that another process works on it, then that it is refused."""
+
+    slots, shares_files = 1, True
+
+    def __init__(self):
+        self.seen = set()
+
+    def submit(self, job):
+        future = Future()
+        future.set_result(Outcome("refused", "why") if job.cell.id in self.seen else Outcome("elsewhere"))
+        self.seen.add(job.cell.id)
+        return future
+
+
+def test_a_driver_goes_on_though_its_store_does_not_answer_once(tmp_path):
+    store = Forgetful(tmp_path)
+    cells = experiment("plain")
+    state = run_experiment(cells, store, Elsewhere(), LOGS, elsewhere_wait=0.01)
+    assert store.asked == {"running", "result", "put_failure"}
+    assert state.failed == {cells.cells[0].id: "why"}

@@ -64,7 +64,7 @@ def test_finished_cells_are_never_touched_again(store):
     assert not (store.path / "runs" / cells.cells[0].id).exists()
 
 
-@pytest.mark.parametrize("fault", ["killed", "raises"])
+@pytest.mark.parametrize("fault", ["killed", "raises", "interrupted"])
 def test_a_cell_that_dies_goes_on_from_its_checkpoint_and_the_rest_is_not_disturbed(store, fault):
     cells = experiment(fault, "plain")
     state = run(store, cells)
@@ -74,7 +74,10 @@ def test_a_cell_that_dies_goes_on_from_its_checkpoint_and_the_rest_is_not_distur
     assert steps == [str(n) for n in range(10)]  # five before, five after: none twice
 
 
-@pytest.mark.parametrize(("fault", "said"), [("killed", "SIGKILL"), ("raises", "a fault of the cell")])
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [("killed", "SIGKILL"), ("raises", "a fault of the cell"), ("interrupted", "interrupted from outside")],
+)
 def test_a_cell_that_dies_twice_is_reported_and_the_rest_goes_on(store, fault, said):
     cells = experiment(fault, "plain", times=2)
     state = run(store, cells)
@@ -145,6 +148,22 @@ def test_ctrl_c_stops_the_workers_in_order_and_a_new_start_goes_on(store):
     state = run(store, cells)
     assert (state.failed, state.done) == ({}, {c.id for c in cells.cells})
     assert lines(first / "ended") == ["once"]
+
+
+def test_an_error_in_the_driver_lets_the_workers_save_and_does_not_wait_for_their_end(store):
+    cells = experiment("plain", pause=5.0)
+    run_path = store.path / "runs" / cells.cells[0].id
+
+    def fails(state):
+        if lines(run_path / "steps"):
+            raise ValueError("a full disk, say")
+
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="full disk"):
+        run(store, cells, watch=fails)
+    assert time.monotonic() - began < 45  # all ten steps take 50 seconds
+    assert not lines(run_path / "ended")
+    assert not store.running()
 
 
 def test_a_second_process_cannot_claim_a_cell_that_is_claimed(store):

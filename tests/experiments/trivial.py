@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -41,6 +42,8 @@ def work(cell: Cell, path: Path, log: Path):
         if step - done == 4 and entered <= told.get("times", 1):
             if label == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
+            if label == "interrupted":
+                os.kill(os.getpid(), signal.SIGINT)
             if label == "raises":
                 raise ValueError("a fault of the cell")
             if label == "refused":
@@ -48,6 +51,29 @@ def work(cell: Cell, path: Path, log: Path):
         time.sleep(told.get("pause", 0.0))
     (path / "ended").open("a").write("once\n")
     return {"id": cell.id, "seed": cell.seed, "square": cell.seed**2, "threads": int(os.environ["NPROC"])}
+
+
+def train_cell_killed_once(cell: Cell, path: Path, log: Path):
+    """`train_cell`, killed as soon as its first attempt has written a checkpoint. The second must not begin anew."""
+    from ringfence import api
+    from ringfence.experiments.cell import train_cell
+
+    seen, mark = path / "checkpoints", path.with_suffix(".killed")
+
+    def kill():
+        while not (written := sorted(seen.glob("step-*.json"))):
+            time.sleep(0.001)
+        mark.write_text(written[-1].stem)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def train(*_, **__):
+        raise AssertionError("the cell began anew")
+
+    if mark.exists():
+        api.train = train
+    else:
+        threading.Thread(target=kill, daemon=True).start()
+    return train_cell(cell, path, log)
 
 
 def lines(path: Path) -> list[str]:

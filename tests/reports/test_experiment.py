@@ -5,11 +5,13 @@ import json
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from ringfence.errors import UnreadableFile
 from ringfence.reports.experiment import write_report
-from ringfence.reports.figures import COLOURS, apart, colour_of, per_step
-from ringfence.reports.results import gather, read_experiment
+from ringfence.reports.figures import COLOURS, colour_of, look_of, named, per_step
+from ringfence.reports.labels import HEIGHT, Place, Room, apart, on_line
+from ringfence.reports.results import Described, gather, read_experiment
 from ringfence.reports.tables import aggregate_table, comma_separated, latex, markdown, results_table
 
 
@@ -83,6 +85,15 @@ def test_the_aggregate_has_interquartile_means_over_tasks_and_seeds_and_compares
     assert column(rows, "P(return > bc-safe)") == ["1.00 [1.00, 1.00]", "-"]
 
 
+def test_the_aggregate_of_one_seed_each_has_no_intervals(tmp_path):
+    one = [
+        result(m, 0, returns=[2000.0, 2000.0], log=log) for log in ("hopper-torque", "mine") for m in ("cpq", "bc-safe")
+    ]
+    rows = aggregate_table(gather(folder(tmp_path, one)))
+    assert column(rows, "IQM normalised return") == ["0.50", "0.50"]
+    assert column(rows, "P(return > bc-safe)") == ["0.50", "-"]
+
+
 def test_without_a_simulator_the_table_says_what_the_critics_expect(tmp_path):
     two = [result("cpq", seed, tested=False, limit=10.5) for seed in (0, 1)]
     rows = results_table(gather(folder(tmp_path, two, references=False)))
@@ -112,7 +123,8 @@ def test_a_curve_is_mean_and_standard_deviation_at_steps_that_all_seeds_have(tmp
     (group,) = gather(folder(tmp_path, [result("cpq", 0), short])).groups
     steps, mean, std = group.curve("return")
     assert steps.tolist() == [10]
-    assert (mean[0], std[0]) == (102.0, 2.0)  # 100 and 104
+    assert mean[0] == 102.0  # 100 and 104
+    assert std[0] == pytest.approx(8**0.5)  # (2^2 + 2^2) / (2 - 1)
 
 
 def test_labels_that_would_overlap_are_moved_apart_and_keep_their_order():
@@ -121,6 +133,80 @@ def test_labels_that_would_overlap_are_moved_apart_and_keep_their_order():
     assert np.diff(np.sort(placed)).min() >= 0.1 - 1e-12
     assert placed[2] == pytest.approx(0.1)
     assert np.mean([placed[0], placed[1], placed[3]]) == pytest.approx(0.51)
+
+
+@pytest.mark.parametrize("heights", [[0.0, 0.01, 0.02], [1.0, 1.0, 0.99, 0.98], list(np.linspace(0.4, 0.6, 30))])
+def test_labels_that_are_moved_apart_stay_within_the_panel(heights):
+    placed = apart(heights, 0.1)
+    assert min(placed) >= 0.0
+    assert max(placed) <= 1.0
+    assert np.diff(np.sort(placed)).min() >= min(0.1, 1 / (len(heights) - 1)) - 1e-12
+
+
+def a_panel(*lines):
+    axes = Figure().subplots()
+    for x, y in lines:
+        axes.plot(x, y)
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    return axes
+
+
+def test_a_note_is_written_at_the_end_of_its_line_where_nothing_is():
+    at_the_left = ([0.0, 0.3], [0.55, 0.55])
+    axes = a_panel(at_the_left, ([0, 1], [0.5, 0.5]))
+    Room(axes).write("a note", on_line(0.5))
+    assert axes.texts[0].xy[0] > 0.5
+    assert axes.texts[0].get_ha() == "right"
+
+
+def test_two_notes_on_lines_that_coincide_do_not_overlap():
+    axes = a_panel(([0, 1], [0.5, 0.5]), ([0, 1], [0.501, 0.501]))
+    room = Room(axes)
+    for text in ("limit 30", "safe behaviour", "unsafe behaviour", "a fourth", "a fifth"):
+        room.write(text, on_line(0.5))
+    for i, (left, right, low, high) in enumerate(room.words):
+        assert low >= 0.5 or high <= 0.5  # beside the line, not on it
+        assert 0 <= left < right <= 1
+        for other in room.words[:i]:
+            assert right <= other[0] or other[1] <= left or high <= other[2] or other[3] <= low
+
+
+def test_a_word_near_the_edge_stays_inside_its_panel():
+    room = Room(a_panel())
+    room.write("high", [Place(0.5, 0.99, "center", "bottom"), Place(0.5, 0.99, "center", "top")])
+    assert room.words[0][3] == pytest.approx(0.99)
+    assert room.words[0][2] == pytest.approx(0.99 - HEIGHT)
+
+
+def test_methods_can_be_told_apart_without_their_colours(tmp_path):
+    names = ["cpq", "cpq-paper", "bc-safe", "cbpl", "mine", "other"]
+    gathered = gather(folder(tmp_path, [result(m, 0) for m in names]))
+    assert len({look_of(gathered, name)["marker"] for name in names}) == len(names)
+    assert look_of(gathered, "cpq-paper")["linestyle"] != look_of(gathered, "cbpl")["linestyle"]
+
+
+def test_only_a_method_without_settings_of_the_users_own_is_our_default(tmp_path):
+    for n, (settings, name) in enumerate([
+        ({}, "CPQ (our default)"), ({"hidden": [128, 128]}, "CPQ (our default)"), ({"anchor": 0.4}, "cpq"),
+    ]):  # fmt: skip
+        cell = result("cpq", 0)
+        cell["cell"]["variant"] = {"label": "cpq", "method": "cpq", "preset": "default", "settings": settings}
+        assert named(gather(folder(tmp_path / str(n), [cell])), "cpq") == name
+    cell["cell"]["variant"] = {"label": "cpq", "method": "cpq", "preset": "paper", "settings": {}}
+    assert named(gather(folder(tmp_path / "paper", [cell])), "cpq") == "cpq"
+
+
+def test_the_figure_over_limits_names_the_diagonal_the_stars_and_the_bars(tmp_path):
+    folder(tmp_path, [result("cpq", seed, limit) for seed in (0, 1) for limit in (20.0, 30.0)])
+    write_report(tmp_path)
+    svg = (tmp_path / "figure.svg").read_text()
+    for text in (
+        ">limit<",
+        "limit's pace l (1 - γ)",
+        "stars: behaviours without noise",
+        "bars: standard deviations over seeds",
+    ):
+        assert text in svg
 
 
 def test_methods_of_ones_own_get_colours_that_are_free(tmp_path):
@@ -138,10 +224,40 @@ def test_formats_escape_what_they_must():
     assert r"5\% & x|y, z \\" in latex(rows)
 
 
+def test_latex_names_its_package_and_has_math_minus_signs_where_there_are_signs():
+    text = latex([["log", "return"], ["my-log", "-594 [-600, -1]"], ["a", "-"], ["b", "1e-5"]], ["a note"])
+    assert text.startswith("% \\usepackage{booktabs}")
+    assert "% a note\n" in text
+    assert r"my-log & $-$594 [$-$600, $-$1] \\" in text
+    assert r"a & - \\" in text
+    assert r"b & 1e-5 \\" in text
+
+
+def test_latex_has_the_main_columns_and_csv_has_all(tmp_path):
+    write_report(folder(tmp_path, [result("cpq", 0)]))
+    header = next(line for line in (tmp_path / "table.tex").read_text().splitlines() if line.startswith("log &"))
+    assert header == r"log & limit & method & seeds & return & discounted cost & over limit \\"
+    (first, *_) = csv.reader((tmp_path / "table.csv").open())
+    assert first == results_table(gather(tmp_path))[0]
+    assert len(first) == 15
+
+
 def test_results_of_different_code_are_not_mixed_without_a_word(tmp_path):
     folder(tmp_path, [{**result("cpq", seed, tested=False), "code": f"state {seed}"} for seed in (0, 1)])
     with pytest.warns(UserWarning, match="2 different states"):
         write_report(tmp_path)
+    for table in ("table.md", "table.tex"):
+        assert "made by 2 different states of ringfence's code" in (tmp_path / table).read_text()
+
+
+def test_tables_say_how_many_cells_have_a_result(tmp_path):
+    folder(tmp_path, [result("cpq", seed) for seed in (0, 1)])
+    write_report(tmp_path)
+    for table in ("table.md", "table.tex", "aggregate.md"):
+        assert "2 of 3 cells; the others have no result yet" in (tmp_path / table).read_text()
+    write_report(tmp_path, Described("figure1", ("cell1",), ""))  # of a grid of its own: all is there
+    assert "cells;" not in (tmp_path / "table.md").read_text()
+    assert column(results_table(gather(tmp_path, Described("figure1", ("cell1",), ""))), "seeds") == ["1"]
 
 
 def test_a_folder_without_results_is_named(tmp_path):
@@ -173,3 +289,30 @@ def test_a_damaged_description_of_an_experiment_is_refused(tmp_path, content):
     for read in (gather, read_experiment):
         with pytest.raises(UnreadableFile, match="holds no results of an experiment"):
             read(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "5", '{"hopper-torque": []}', '{"hopper-torque": {"log": {}}}'])
+def test_damaged_references_are_named_with_what_to_do(tmp_path, content):
+    folder(tmp_path, [result("cpq", 0)])
+    (tmp_path / "references.json").write_text(content)
+    with pytest.raises(UnreadableFile, match=r"references\.json is damaged; remove it"):
+        gather(tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["cell", "test", "evaluations", "metrics"])
+def test_a_result_without_a_seal_in_which_a_part_is_missing_is_named(tmp_path, missing):
+    folder(tmp_path, [result("cpq", 0)])
+    damaged = {name: part for name, part in result("cpq", 0).items() if name != missing}
+    (tmp_path / "cells" / "cell0.json").write_text(json.dumps(damaged))
+    with pytest.raises(UnreadableFile, match=r"cell0\.json is damaged; remove it"):
+        gather(tmp_path)
+
+
+@pytest.mark.parametrize("other", [{"log_fingerprint": "another"}, {"test_episodes": 7}])
+def test_references_of_another_log_or_other_test_episodes_are_not_compared_with(tmp_path, other):
+    cell = result("cpq", 0)
+    cell["cell"] |= {"log_fingerprint": "this one", "schedule": {"steps": 20, "test_episodes": 2}}
+    folder(tmp_path, [cell])
+    for said, normalised in (({}, "0.05"), (other, "-")):  # (1100 - 1000) / 2000
+        (tmp_path / "references.json").write_text(json.dumps({"hopper-torque": {**REFERENCE, **said}}))
+        assert column(results_table(gather(tmp_path)), "normalised return") == [normalised]

@@ -116,30 +116,41 @@ def add_engine_options(parser: Parser) -> None:
     parser.add_argument("--engine", choices=("local", "ray"), default="local", help="processes here, or Ray tasks")
     parser.add_argument("--workers", type=whole(1), metavar="W", help="cells side by side (default: one for each core)")
     parser.add_argument(
-        "--threads", type=whole(1), metavar="N", help="threads of each cell (default: its share of the cores)"
+        "--threads",
+        type=whole(1),
+        metavar="N",
+        help="threads of each cell, without Ray (default: its share of the cores)",
     )
     parser.add_argument("--address", metavar="A", help="Ray cluster (default: a Ray started on this machine)")
-    parser.add_argument("--cpus", type=float, default=1.0, metavar="N", help="processors for each cell, with Ray")
+    parser.add_argument(
+        "--cpus", type=float, metavar="N", help="processors and threads of each cell, with Ray (default 1)"
+    )
     parser.add_argument("--gpus", type=float, default=0.0, metavar="N", help="GPUs for each cell, with Ray")
     parser.add_argument("--dry-run", action="store_true", help="list what would run and how long it takes")
-    parser.add_argument("--report-only", action="store_true", help="tables and figures of what is there; nothing runs")
+    parser.add_argument(
+        "--report-only",
+        action="store_true",
+        help="tables and figures of those of these cells that are there; nothing runs",
+    )
 
 
 def carry_out(experiment: Any, options: argparse.Namespace) -> int:
     from ringfence.experiments.conduct import Machine, conduct, dry_run
     from ringfence.reports.experiment import write_report
+    from ringfence.reports.results import Described
 
     given = {name: getattr(options, name) for name in ("engine", "workers", "threads", "address", "cpus", "gpus")}
     machine = Machine(**given)
-    results = options.results or Path(experiment.name if "://" in options.out else options.out) / experiment.name
+    results = options.results or Path("" if "://" in options.out else options.out) / experiment.name
+    command = "ringfence " + shlex.join(word for word in sys.argv[1:])
     if options.dry_run:
         dry_run(experiment, options.out, results, machine)
         return 0
     if options.report_only:
-        print_files(write_report(results))
-        write_page(results)
+        described = Described(experiment.name, tuple(cell.id for cell in experiment.cells), command)
+        print_files(write_report(results, described))
+        write_page(results, described)
         return 0
-    command = "ringfence " + shlex.join(word for word in sys.argv[1:])
     state = conduct(experiment, options.out, results, machine, command=command)
     if state.done:
         print_files(write_report(results))
@@ -147,18 +158,19 @@ def carry_out(experiment: Any, options: argparse.Namespace) -> int:
     if state.interrupted:
         print("stopped and saved; run the same command to go on", file=sys.stderr)
         return 130
-    for cell, reason in state.failed.items():
-        print(f"{cell} has no result: {reason}", file=sys.stderr)
-    return 1 if state.failed else 0
+    without = {**state.failed, **{cell.id: "it did not end; run the same command again" for cell in state.left}}
+    for name, reason in without.items():
+        print(f"{name} has no result: {reason}", file=sys.stderr)
+    return 1 if without else 0
 
 
-def write_page(results: Path) -> None:
+def write_page(results: Path, described: Any = None) -> None:
     """The page for the browser, where it can be made."""
     from ringfence.errors import MissingExtra
     from ringfence.reports.html.pages import write_sweep_page
 
     try:
-        print_files([write_sweep_page(results)])
+        print_files([write_sweep_page(results, described)])
     except MissingExtra as error:
         print(f"note: no page was written: {error}", file=sys.stderr)
 

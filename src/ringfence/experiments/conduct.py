@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -9,17 +10,18 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from ringfence.errors import InvalidSetting, UnreadableFile
+from ringfence.errors import InvalidSetting
 from ringfence.experiments.cell import train_cell
 from ringfence.experiments.choosing import write_choices
 from ringfence.experiments.display import Display, duration
 from ringfence.experiments.engines import Engine, LocalEngine, available_cores
 from ringfence.experiments.grid import Cell, Experiment, LogSource
+from ringfence.experiments.listing import describe, former_cells, whole_result
 from ringfence.experiments.references import write_references
 from ringfence.experiments.runner import State, run_experiment
 from ringfence.experiments.speed import measured_speeds
 from ringfence.experiments.store import DirectoryStore, Store, open_store
-from ringfence.files import write_json
+from ringfence.reports.results import is_result, read_references
 
 
 @dataclass(frozen=True)
@@ -28,19 +30,29 @@ class Machine:
 
     engine: Literal["local", "ray"] = "local"
     workers: int | None = None  # cells side by side (default: one for each core)
-    threads: int | None = None  # of each cell (default: its share of the cores; with Ray: its processors)
+    threads: int | None = None  # of each cell (default: its share of the cores); with Ray: its processors
     address: str | None = None  # of a Ray cluster
-    cpus: float = 1.0
+    cpus: float | None = None  # of each cell, with Ray (default: 1)
     gpus: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.engine == "local" and (self.address or self.gpus or self.cpus is not None):
+            raise InvalidSetting(
+                "--address, --cpus and --gpus are for --engine ray; here it is --workers and --threads"
+            )
+        if self.engine == "ray" and self.threads is not None:
+            raise InvalidSetting("--threads is for --engine local; with Ray a cell has as many threads as --cpus says")
+
+    @property
+    def processors(self) -> float:
+        return 1.0 if self.cpus is None else self.cpus
 
     def open(self) -> Engine:
         if self.engine == "local":
-            if self.address or self.gpus:
-                raise InvalidSetting("--address and --gpus are for --engine ray")
             return LocalEngine(train_cell, self.workers, self.threads)
         from ringfence.experiments.ray_engine import RayEngine
 
-        return RayEngine(train_cell, self.address, cpus=self.cpus, gpus=self.gpus, workers=self.workers)
+        return RayEngine(train_cell, self.address, cpus=self.processors, gpus=self.gpus, workers=self.workers)
 
     @property
     def slots(self) -> int:
@@ -50,7 +62,7 @@ class Machine:
     @property
     def threads_of_a_cell(self) -> int:
         if self.engine == "ray":
-            return max(1, int(self.cpus))
+            return max(1, int(self.processors))
         return self.threads or max(1, available_cores() // self.slots)
 
 
@@ -66,12 +78,15 @@ def conduct(
     """Run the experiment's missing cells in the store `out`; finished ones are copied to `results`/cells as they end.
     Results that are in `results` already count as finished."""
     store, kept = open_store(out), DirectoryStore(results)
+    read_references(results)  # a damaged file is an error now, not when all has run
     names = {cell.id for cell in experiment.cells}
     for name in (kept.finished() & names) - store.finished():
         store.put_result(name, whole_result(kept, name))
-    described = {"name": experiment.name, "command": command, "fingerprint": experiment.fingerprint}
-    write_json(results / "experiment.json", {**described, "cells": [cell.id for cell in experiment.cells]})
+    former = former_cells(experiment, results)
+    describe(experiment, results, list(former), command)
+    others = [cell for name, cell in former.items() if name not in names]
     missing = [cell for cell in experiment.cells if cell.id not in store.finished()]
+    check_logs(missing)
     speeds = measured_speeds(missing, finished_results(store, experiment), machine.threads_of_a_cell)
     estimates = {cell.id: speeds.seconds(cell) for cell in missing}
     local = {cell.log_fingerprint: make_log(cell.log) for cell in missing}
@@ -82,26 +97,34 @@ def conduct(
 
             def watch(state: State) -> None:
                 display(state)
-                for name in state.done - kept.finished():
-                    kept.put_result(name, whole_result(store, name))
+                with suppress(OSError):  # a store that does not answer is asked again
+                    keep_results(state, store, kept)
 
             state = run_experiment(experiment, store, engine, logs, watch=watch)
+            keep_results(state, store, kept)
     finally:
         engine.close()
     if not state.interrupted:
         write_references(experiment.cells, results)
-        write_choices(experiment, store, results)
+        write_choices(Experiment(experiment.name, (*experiment.cells, *others)), store, results)
     return state
 
 
-def whole_result(store: Store, name: str) -> dict[str, Any]:
-    """The result of a finished cell; an error if it is damaged, so that nothing replaces it unnoticed."""
-    found = store.result(name)
-    if found is None:
-        raise UnreadableFile(
-            f"the result cells/{name}.json in {store.address} is damaged; remove it and start again: its run is still there"
-        )
-    return found
+def keep_results(state: State, store: Store, kept: Store) -> None:
+    for name in state.done - kept.finished():
+        kept.put_result(name, whole_result(store, name))
+
+
+def check_logs(cells: Iterable[Cell]) -> None:
+    """Read each log of the user's once and compare it with the task: a fault is one error now, not one of every worker."""
+    from ringfence.data import load_file
+    from ringfence.evaluation import Evaluator
+
+    for source, task in dict.fromkeys((cell.log, cell.task) for cell in cells):
+        if not source.builtin:
+            log = load_file(source.source, **source.options)
+            if task is not None:
+                Evaluator(task, parallel=1).require_match(log)
 
 
 def make_log(source: LogSource) -> Path:
@@ -117,7 +140,7 @@ def make_log(source: LogSource) -> Path:
 
 def finished_results(store: Store, experiment: Experiment) -> list[dict[str, Any]]:
     found = (store.result(name) for name in sorted(store.finished() & {cell.id for cell in experiment.cells}))
-    return [result for result in found if result is not None]
+    return [result for result in found if result is not None and is_result(result)]
 
 
 def dry_run(experiment: Experiment, out: str | Path, results: Path, machine: Machine) -> None:
@@ -125,6 +148,7 @@ def dry_run(experiment: Experiment, out: str | Path, results: Path, machine: Mac
     store = open_store(out)
     done = (store.finished() | DirectoryStore(results).finished()) & {cell.id for cell in experiment.cells}
     missing = [cell for cell in experiment.cells if cell.id not in done]
+    check_logs(missing)
     speeds = measured_speeds(missing, finished_results(store, experiment), machine.threads_of_a_cell)
     table = Table("cell", "steps", "about", title=f"{experiment.name}: {len(missing)} cells to run, {len(done)} done")
     seconds = {cell.id: speeds.seconds(cell) for cell in missing}

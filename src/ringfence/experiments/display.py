@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -15,6 +15,7 @@ from ringfence.experiments.grid import Cell
 from ringfence.experiments.runner import State
 
 LINE_EVERY = 60.0  # seconds, without a terminal
+OVERRUN = 0.1  # of the time that a cell has taken, which it needs at least
 ROWS = 12  # running cells shown at most
 
 Estimate = Callable[[Cell], float]
@@ -29,7 +30,7 @@ class Display:
         self.console = Console(stderr=True, quiet=not enabled)
         self.live = Live(console=self.console, auto_refresh=False) if enabled and self.console.is_terminal else None
         self.said: set[str] = set()
-        self.last_line = 0.0
+        self.last_line, self.last_text = 0.0, ""
 
     def __enter__(self) -> Self:
         if self.live:
@@ -46,19 +47,18 @@ class Display:
         for cell, reason in {**state.retried, **state.failed}.items():
             word = "failed" if cell in state.failed else "died and is tried again"
             self._once(f"{cell} {word}: {reason}")
+        ended = not state.left or state.interrupted
         if self.live:
             self.live.update(self.render(state), refresh=True)
-        elif self.enabled and (time.monotonic() - self.last_line > LINE_EVERY or not state.left or state.interrupted):
-            self.last_line = time.monotonic()
-            print(self.line(state), file=sys.stderr, flush=True)
+        elif time.monotonic() - self.last_line > LINE_EVERY or (ended and self.line(state) != self.last_text):
+            self._say(self.line(state))
 
     def line(self, state: State) -> str:
         total, left = len(state.experiment.cells), time_left(state, self.estimate, self.slots)
         failed = f", {len(state.failed)} failed" if state.failed else ""
         running = f", {len(state.began)} running" if state.began else ""
-        rest = (
-            "stopped and saved" if state.interrupted else f"about {duration(left)} left" if state.left else "all done"
-        )
+        ended = "all have ended" if state.failed else "all done"
+        rest = "stopped and saved" if state.interrupted else f"about {duration(left)} left" if state.left else ended
         return f"{self.name}: {len(state.done)}/{total} cells done{running}{failed}, {rest}"
 
     def render(self, state: State) -> Group:
@@ -73,6 +73,11 @@ class Display:
             table.add_row(f"and {len(state.began) - ROWS} more", "", "", "")
         return Group(Text(self.line(state), style="bold"), table)
 
+    def _say(self, line: str) -> None:
+        self.last_line, self.last_text = time.monotonic(), line
+        if self.enabled:
+            print(line, file=sys.stderr, flush=True)
+
     def _once(self, text: str) -> None:
         if text not in self.said and self.enabled:
             self.said.add(text)
@@ -83,15 +88,24 @@ class Display:
 
 
 def time_left(state: State, estimate: Estimate, slots: int) -> float:
-    """Seconds until all cells are done: what is estimated of the rest, corrected by how long finished cells took
-    against their estimates, spread over the slots."""
+    """Seconds until all cells are done: what is estimated of the rest, corrected by how long finished cells took against
+    their estimates and by those that run for longer than theirs, spread over the slots. Nothing is known of what such a
+    cell still needs: a tenth of the time that it has taken is assumed."""
     cells = {cell.id: cell for cell in state.experiment.cells}
-    expected = sum(estimate(cells[name]) for name in state.seconds)
-    factor = sum(state.seconds.values()) / expected if expected else 1.0
+    spent = {cell.id: time.monotonic() - state.began[cell.id] for cell in state.left if cell.id in state.began}
+
+    def ratio(took: Mapping[str, float]) -> float:
+        expected = sum(estimate(cells[name]) for name in took)
+        return sum(took.values()) / expected if expected else 1.0
+
+    usual = ratio(state.seconds)
+    factor = ratio(
+        {**state.seconds, **{n: seconds for n, seconds in spent.items() if seconds > usual * estimate(cells[n])}}
+    )
     rest = 0.0
     for cell in state.left:
-        spent = time.monotonic() - state.began[cell.id] if cell.id in state.began else 0.0
-        rest += max(0.0, factor * estimate(cell) - spent)
+        so_far = spent.get(cell.id, 0.0)
+        rest += max(factor * estimate(cell) - so_far, OVERRUN * so_far)
     return rest / max(1, min(slots, len(state.left) or 1))
 
 

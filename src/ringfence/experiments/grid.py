@@ -1,7 +1,8 @@
-"""An experiment as data: a frozen list of cells, each with a fingerprint of everything that its numbers depend on.
+"""An experiment as data: a frozen list of cells, each with a fingerprint of all of its settings.
 
 A cell is one training run: a log, a method with its settings, a limit, a seed, a number of steps and, where there is a
-simulator, how it is evaluated. Two cells with the same fingerprint are the same run, whichever experiment they are in.
+simulator, how it is evaluated. Two cells with the same fingerprint are the same run, whichever experiment they are in, as
+long as the code is the same: its digest is in a cell's result.
 """
 
 import hashlib

@@ -11,10 +11,10 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ringfence.errors import MissingExtra
 from ringfence.experiments.store import Result, rows_text
@@ -22,6 +22,8 @@ from ringfence.files import TEMPORARY, cache_directory, sealed, unsealed
 from ringfence.training.rundir import LOCK
 
 LEASE = 180.0  # seconds after which a claim that is not renewed has ended
+Answer = TypeVar("Answer")
+TRIES, PAUSE = 3, 1.0  # of a request that fails, and seconds between them
 RENEW = 30.0  # seconds between renewals, and between looks for a new checkpoint
 
 
@@ -82,8 +84,9 @@ class RemoteStore:
         finally:
             ended.set()
             thread.join()
-            with suppress(FileNotFoundError):
-                self.files.rm_file(self._path(f"locks/{cell}.json"))
+            with suppress(OSError):  # a lease that cannot be removed ends by itself
+                if self._holder(cell) == owner:
+                    self.files.rm_file(self._path(f"locks/{cell}.json"))
 
     @contextmanager
     def workspace(self, cell: str) -> Iterator[Path]:
@@ -97,7 +100,7 @@ class RemoteStore:
         finally:
             ended.set()
             thread.join()
-            self._upload(cell, path)
+            patiently(lambda: self._upload(cell, path))
             shutil.rmtree(folder, ignore_errors=True)
 
     def steps_done(self, cell: str) -> int | None:
@@ -133,7 +136,8 @@ class RemoteStore:
 
     def _keep_lease(self, cell: str, owner: str, ended: threading.Event) -> None:
         while not ended.wait(self.renew):
-            self._lease(cell, owner)
+            with suppress(OSError):  # it is tried again, several times before the lease ends
+                self._lease(cell, owner)
 
     # Run directories
 
@@ -184,14 +188,14 @@ class RemoteStore:
 
     def _list(self, folder: str) -> list[str]:
         try:
-            found: list[str] = self.files.ls(folder, detail=False)
+            found: list[str] = patiently(lambda: self.files.ls(folder, detail=False))
         except FileNotFoundError:
             return []
         return found
 
     def _read(self, name: str) -> Result | None:
         try:
-            value = json.loads(self.files.cat_file(self._path(name)))
+            value = json.loads(patiently(lambda: self.files.cat_file(self._path(name))))
         except (FileNotFoundError, ValueError):
             return None
         return value if isinstance(value, dict) else None
@@ -199,7 +203,19 @@ class RemoteStore:
     def _write(self, name: str, text: str) -> None:
         path = self._path(name)
         self.files.makedirs(os.path.dirname(path), exist_ok=True)
-        self.files.pipe_file(path, text.encode())
+        patiently(lambda: self.files.pipe_file(path, text.encode()))
+
+
+def patiently(request: Callable[[], Answer]) -> Answer:
+    """The answer to a request that may fail once or twice, as requests over a network do."""
+    for _ in range(TRIES - 1):
+        try:
+            return request()
+        except FileNotFoundError:  # an answer, too
+            raise
+        except OSError:
+            time.sleep(PAUSE)
+    return request()
 
 
 def is_passing(file: Path) -> bool:

@@ -4,6 +4,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +63,8 @@ def run_experiment(
             for future in ended:
                 cell = futures.pop(future)
                 outcome = result_of(future)
+                if outcome.status == "stopped":  # not by us: after our own Ctrl-C no outcome is read here
+                    outcome = Outcome("failed", "interrupted from outside")
                 if outcome.status == "elsewhere":
                     later[cell] = time.monotonic() + elsewhere_wait
                 elif outcome.status == "failed" and attempts[cell] <= retries:
@@ -71,19 +74,28 @@ def run_experiment(
                 else:
                     settle(state, store, cell, outcome)
             for cell in [c for c, at in later.items() if at <= time.monotonic()]:
+                try:
+                    finished = store.result(cell) is not None
+                except OSError:  # the store does not answer: ask again
+                    later[cell] = time.monotonic() + elsewhere_wait
+                    continue
                 del later[cell]
-                if store.result(cell) is not None:
+                if finished:
                     settle(state, store, cell, Outcome("done"))
                 else:
                     futures[engine.submit(jobs[cell])] = cell
             if time.monotonic() - looked >= store.look_every:
-                look(state, store)
+                with suppress(OSError):  # it serves the display alone
+                    look(state, store)
                 looked = time.monotonic()
             watch(state)
     except KeyboardInterrupt:
         state.interrupted = True
         engine.stop()
         state.done |= store.finished() & set(jobs)
+    except BaseException:  # whatever is wrong here, what runs there saves its state
+        engine.stop()
+        raise
     watch(state)
     return state
 
@@ -106,9 +118,10 @@ def settle(state: State, store: Store, cell: str, outcome: Outcome) -> None:
         state.done.add(cell)
         if began is not None:
             state.seconds[cell] = time.monotonic() - began
-    elif outcome.status != "stopped":
+    else:
         state.failed[cell] = outcome.reason
-        store.put_failure(cell, outcome.reason)
+        with suppress(OSError):  # the reason is for people, and the driver says it as well
+            store.put_failure(cell, outcome.reason)
 
 
 def look(state: State, store: Store) -> None:

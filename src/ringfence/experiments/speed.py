@@ -67,7 +67,7 @@ def measured_speeds(cells: Iterable[Cell], results: Iterable[Mapping[str, Any]],
     cells = list(cells)
     took: dict[str, list[float]] = {}
     for result in results:
-        if result["threads"] == threads:
+        if result.get("threads") == threads:
             took.setdefault(kind(Cell.from_dict(result["cell"])), []).append(result["seconds"])
     finished = {name: median(seconds) for name, seconds in took.items()}
     rest = [cell for cell in cells if kind(cell) not in finished]

@@ -4,19 +4,20 @@ import warnings
 from pathlib import Path
 
 from ringfence.reports.figures import curves_figure, limits_figure
-from ringfence.reports.results import gather
+from ringfence.reports.results import Described, gather
 from ringfence.reports.tables import aggregate_table, results_table, write_table
 
 
-def write_report(results: Path) -> list[Path]:
-    """Write what the finished cells in `results` give and return the files. Earlier versions are replaced."""
-    gathered = gather(results)
-    if (codes := len({result.get("code") for group in gathered.groups for result in group.results})) > 1:
-        warnings.warn(f"the cells in {results} were made by {codes} different states of ringfence's code", stacklevel=2)
-    written = write_table(results_table(gathered), results / "table")
+def write_report(results: Path, described: Described | None = None) -> list[Path]:
+    """Write what the finished cells in `results` give and return the files: the cells that `experiment.json` lists, or
+    those of another description. Earlier versions are replaced."""
+    gathered = gather(results, described)
+    if gathered.codes > 1:
+        warnings.warn(f"{results} has results of {gathered.codes} different states of ringfence's code", stacklevel=2)
+    written = write_table(results_table(gathered), results / "table", gathered.notes)
     aggregate = aggregate_table(gathered)
     if len(aggregate) > 1:
-        written += write_table(aggregate, results / "aggregate")
+        written += write_table(aggregate, results / "aggregate", gathered.notes)
     if all(group.tested for group in gathered.groups):
         draw = limits_figure if gathered.varies_limit else curves_figure
         written += draw(gathered, results / "figure")

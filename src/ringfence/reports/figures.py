@@ -1,7 +1,7 @@
 """Figures of an experiment, for print: vector and PNG, colours that colour-blind readers can tell apart (Okabe and Ito),
 the limit dashed, a label at the end of each line."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,8 @@ import numpy as np
 
 from ringfence.files import atomic_write
 from ringfence.limits import Limit
-from ringfence.reports.results import Gathered, Group
+from ringfence.reports.labels import Room, along, around, label_ends, on_line
+from ringfence.reports.results import Gathered, Group, spread
 
 SUFFIXES = (".pdf", ".svg", ".png")
 COLOURS = {
@@ -30,7 +31,10 @@ NAMES = {
     "cbpl": "CBPL",
     "bc": "BC",
 }
-MARKERS = "os^vDPX<>"
+# Where two methods do the same, the later line is dashed and its marks are smaller, so that both are seen.
+MARKERS = {"cpq": "s", "cpq-paper": "X", "bc-safe": "o", "bcq-lag": "^", "bear-lag": "v", "cbpl": "D", "bc": "P"}
+DASHED = {"cpq-paper", "bcq-lag"}
+DASHES = (0, (4, 2))
 STYLE: Any = {
     "font.size": 8,
     "axes.spines.top": False,
@@ -48,23 +52,31 @@ def curves_figure(gathered: Gathered, path: Path) -> list[Path]:
         for column, log in enumerate(gathered.logs):
             for axes, (measure, label) in zip(panels[:, column], measures, strict=True):
                 ends = []
-                for method in gathered.labels:
+                for method in drawing_order(gathered):
                     for group in gathered.of(log, method):
                         steps, mean, std = group.curve(measure)
                         if len(steps):
-                            colour = colour_of(gathered, method)
-                            axes.plot(steps, mean, color=colour, linewidth=1.3)
-                            axes.fill_between(steps, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
-                            ends.append((steps[-1], mean[-1], named(method), colour))
-                reference_lines(gathered, log, axes, measure)
+                            look = look_of(gathered, method)
+                            axes.plot(steps, mean, linewidth=1.3, **look)
+                            axes.fill_between(
+                                steps, mean - std, mean + std, color=look["color"], alpha=0.15, linewidth=0
+                            )
+                            ends.append((steps[-1], mean[-1], named(gathered, method), look["color"]))
+                notes = reference_lines(gathered, log, axes, measure)
                 if measure == "discounted_cost":
                     for limit in gathered.limits(log):
                         axes.axhline(limit, color="black", linestyle="--", linewidth=1)
-                        note(axes, limit, f"limit {limit:g}", at=0.5)  # behaviours often lie at the limit
+                        notes.append((limit, f"limit {limit:g}", "black"))
+                axes.margins(y=0.12)
+                room = Room(axes)
+                for height, text, colour in notes:
+                    share = room.share(0, height)[1]
+                    room.write(text, on_line(share), colour, own=share)
                 label_ends(axes, ends)
                 axes.set_ylabel(label if column == 0 else "")
             panels[0, column].set_title(log)
             panels[1, column].set_xlabel(f"training step\n{simulated(gathered, log)}")
+        figure.supxlabel(f"{spread_of(gathered, 'bands')}; dotted: behaviours as they wrote the log", fontsize=7)
         return save(figure, path)
 
 
@@ -77,27 +89,60 @@ def limits_figure(gathered: Gathered, path: Path) -> list[Path]:
             limits = np.array(gathered.limits(log))
             for axes, (measure, label) in zip(panels[:, column], measures, strict=True):
                 ends = []
-                for number, method in enumerate(gathered.labels):
+                for method in drawing_order(gathered):
                     groups = sorted((g for g in gathered.of(log, method) if g.tested), key=lambda group: group.limit)
                     if groups:
                         at = np.array([group.limit for group in groups])
                         values = [group.last(measure) for group in groups]
-                        mean, std = np.array([v.mean() for v in values]), np.array([v.std() for v in values])
-                        colour = colour_of(gathered, method)
-                        marker = MARKERS[number % len(MARKERS)]
-                        axes.errorbar(
-                            at, mean, std, color=colour, marker=marker, markersize=4, linewidth=1.2, capsize=2
-                        )
-                        ends.append((at[-1], mean[-1], named(method), colour))
-                ends_of_frontier(gathered, log, axes, measure)
+                        mean, std = np.array([v.mean() for v in values]), np.array([spread(v) for v in values])
+                        look = look_of(gathered, method)
+                        axes.errorbar(at, mean, std, linewidth=1.2, capsize=2, **look)
+                        ends.append((at[-1], mean[-1], named(gathered, method), look["color"]))
+                stars = ends_of_frontier(gathered, log, axes, measure)
                 if measure != "return":
                     allowed = limits if measure == "discounted_cost" else per_step(gathered, log, limits)
                     axes.plot(limits, allowed, color="black", linestyle="--", linewidth=1)
+                axes.margins(0.1)
+                room = Room(axes)
+                for text, x, y in stars:
+                    room.write(text, around(*room.share(x, y)), "black")
+                if measure != "return":
+                    first, last = (room.share(limits[end], allowed[end]) for end in (0, -1))
+                    room.write(
+                        "limit" if measure == "discounted_cost" else "limit's pace l (1 - γ)", along(first, last)
+                    )
                 label_ends(axes, ends)
                 axes.set_ylabel(label if column == 0 else "")
             panels[0, column].set_title(log)
-            panels[2, column].set_xlabel(f"limit (discounted)\n{simulated(gathered, log)}")
+            panels[2, column].set_xlabel(f"limit l (discounted)\n{simulated(gathered, log)}")
+        figure.supxlabel(f"{spread_of(gathered, 'bars')}; stars: behaviours without noise", fontsize=7)
         return save(figure, path)
+
+
+def spread_of(gathered: Gathered, drawn: str) -> str:
+    """What the lines are, and what is drawn about them."""
+    several = any(len(group.results) > 1 for group in gathered.groups)
+    return f"lines: means over seeds; {drawn}: standard deviations over seeds" if several else "one seed"
+
+
+def drawing_order(gathered: Gathered) -> list[str]:
+    """Dashed lines last: what they cover shows in the gaps."""
+    return sorted(gathered.labels, key=lambda label: label in DASHED)
+
+
+def look_of(gathered: Gathered, label: str) -> dict[str, Any]:
+    """Colour, line and marks of a method."""
+    order = drawing_order(gathered).index(label) / max(1, len(gathered.labels) - 1)
+    others = [name for name in gathered.labels if name not in MARKERS]
+    free = [mark for name, mark in MARKERS.items() if name not in gathered.labels] or list(MARKERS.values())
+    return {
+        "color": colour_of(gathered, label),
+        "linestyle": DASHES if label in DASHED else "-",
+        "marker": MARKERS.get(label) or free[others.index(label) % len(free)],
+        "markersize": 5.5 - 2 * order,
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.4,
+    }
 
 
 def simulated(gathered: Gathered, log: str) -> str:
@@ -112,63 +157,25 @@ def per_step(gathered: Gathered, log: str, limits: np.ndarray) -> np.ndarray:
     return np.array([Limit(float(limit), discount, horizon).per_step for limit in limits])
 
 
-def reference_lines(gathered: Gathered, log: str, axes: Any, measure: str) -> None:
-    """Both behaviours as they wrote the log, dotted."""
+def reference_lines(gathered: Gathered, log: str, axes: Any, measure: str) -> list[tuple[float, str, str]]:
+    """Both behaviours as they wrote the log, dotted: where their names belong, and in which colour."""
+    notes = []
     for which in ("safe", "unsafe"):
         if behaviour := gathered.behaviour(log, which, "sampled"):
             axes.axhline(behaviour[measure], color="0.45", linestyle=":", linewidth=1)
-            note(axes, behaviour[measure], f"{which} behaviour")
+            notes.append((behaviour[measure], f"{which} behaviour", "0.35"))
+    return notes
 
 
-def ends_of_frontier(gathered: Gathered, log: str, axes: Any, measure: str) -> None:
-    """Both behaviours without noise, at the limits that they would just keep; each name away from the axis."""
-    for which, place, side in (("safe", (0, 6), "left"), ("unsafe", (-5, 3), "right")):
+def ends_of_frontier(gathered: Gathered, log: str, axes: Any, measure: str) -> list[tuple[str, float, float]]:
+    """Both behaviours without noise, at the limits that they would just keep: their names and places."""
+    stars = []
+    for which in ("safe", "unsafe"):
         if behaviour := gathered.behaviour(log, which, "noise-free"):
-            axes.plot(behaviour["discounted_cost"], behaviour[measure], "*", color="black", markersize=8, zorder=3)
-            axes.annotate(which, (behaviour["discounted_cost"], behaviour[measure]), place, fontsize=6.5, ha=side,
-                          textcoords="offset points")  # fmt: skip
-
-
-def note(axes: Any, height: float, text: str, at: float = 0.0) -> None:
-    """A word on a horizontal line, from the share `at` of its length on."""
-    axes.annotate(text, (at, height), (2, 2), xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=6.5,
-                  color="0.3")  # fmt: skip
-
-
-def label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Names at the right of the lines' ends, moved apart where they would overlap."""
-    if not ends:
-        return
-    low, high = axes.get_ylim()
-    heights = apart([(y - low) / (high - low) for _, y, _, _ in ends], 0.075)
-    for (x, y, text, colour), height in zip(ends, heights, strict=True):
-        axes.annotate(
-            text, (x, y), (1.02, height), xycoords="data", textcoords="axes fraction", color=colour, fontsize=7,
-            va="center", annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 1},
-        )  # fmt: skip
-
-
-def apart(heights: Sequence[float], gap: float) -> list[float]:
-    """The heights in the same order, at least `gap` from each other and centred about where they were."""
-    order = np.argsort(heights, kind="stable")
-    ranks = gap * np.arange(len(heights))
-    # Moving labels apart with the least change is isotonic regression of the heights less their ranks.
-    shifted = isotonic(np.asarray(heights, float)[order] - ranks) + ranks
-    placed = np.empty(len(heights))
-    placed[order] = shifted
-    return [float(height) for height in placed]
-
-
-def isotonic(values: np.ndarray) -> np.ndarray:
-    """The nearest non-decreasing sequence, by pooling neighbours that are in the wrong order."""
-    blocks: list[list[float]] = []
-    for value in values:
-        blocks.append([float(value)])
-        while len(blocks) > 1 and np.mean(blocks[-2]) > np.mean(blocks[-1]):
-            last = blocks.pop()
-            blocks[-1] += last
-    return np.concatenate([np.full(len(block), np.mean(block)) for block in blocks])
+            place = behaviour["discounted_cost"], behaviour[measure]
+            axes.plot(*place, "*", color="black", markersize=8, zorder=3)
+            stars.append((which, *place))
+    return stars
 
 
 def colour_of(gathered: Gathered, label: str) -> str:
@@ -180,8 +187,17 @@ def colour_of(gathered: Gathered, label: str) -> str:
     return free[others.index(label) % len(free)]
 
 
-def named(label: str) -> str:
-    return NAMES.get(label, label)
+def named(gathered: Gathered, label: str) -> str:
+    """The name of a method that runs as it is; one with settings of the user's own keeps the user's label."""
+    variants = [r["cell"]["variant"] for group in gathered.groups if group.label == label for r in group.results]
+    return NAMES.get(label, label) if all(is_plain(variant, label) for variant in variants) else label
+
+
+def is_plain(variant: Mapping[str, Any], label: str) -> bool:
+    """Whether a variant is the method that its label names, with settings of its own for the networks' width at most."""
+    method, preset = variant.get("method", label), variant.get("preset", "default")
+    name = method if preset == "default" else f"{method}-{preset}"
+    return name == label and set(variant.get("settings", {})) <= {"hidden"}
 
 
 class styled:
@@ -196,7 +212,7 @@ class styled:
 
         self.style = mpl.rc_context(STYLE)
         self.style.__enter__()
-        figure = Figure(figsize=(3.6 * self.columns, 2.2 * self.rows), layout="constrained")
+        figure = Figure(figsize=(3.6 * self.columns, 2.5 * self.rows), layout="constrained")
         return figure, figure.subplots(self.rows, self.columns, squeeze=False)
 
     def __exit__(self, *details: Any) -> None:

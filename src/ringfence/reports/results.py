@@ -1,7 +1,7 @@
 """Numbers of finished cells, gathered for tables and figures. Everything here is read from result files alone."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from jaxtyping import Float
 from ringfence.errors import UnreadableFile
 from ringfence.evaluation.statistics import violation_rate
 from ringfence.files import unsealed
+from ringfence.values import is_number
 
 Result = dict[str, Any]
 
@@ -58,7 +59,13 @@ class Group:
         by_seed = [{row["step"]: row[measure] for row in result["evaluations"]} for result in self.results]
         steps = sorted(set.intersection(*(set(rows) for rows in by_seed)))
         values = np.array([[rows[step] for step in steps] for rows in by_seed])
-        return np.array(steps), values.mean(axis=0), values.std(axis=0)
+        return np.array(steps), values.mean(axis=0), spread(values)
+
+
+def spread(values: Float[np.ndarray, "seeds *rest"]) -> Float[np.ndarray, "*rest"]:
+    """The sample standard deviation over seeds (divided by their number less one); 0 of a single seed."""
+    deviation: np.ndarray = values.std(axis=0, ddof=1 if len(values) > 1 else 0)
+    return deviation
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,26 @@ class Gathered:
     name: str
     groups: tuple[Group, ...]
     references: dict[str, Any]
+    asked: int  # cells, with and without a result
+
+    @property
+    def results(self) -> list[Result]:
+        return [result for group in self.groups for result in group.results]
+
+    @property
+    def codes(self) -> int:
+        """How many states of ringfence's code made the results."""
+        return len({result.get("code") for result in self.results})
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know of all numbers together."""
+        found, notes = len(self.results), []
+        if found < self.asked:
+            notes.append(f"{found} of {self.asked} cells; the others have no result yet.")
+        if self.codes > 1:
+            notes.append(f"The cells were made by {self.codes} different states of ringfence's code.")
+        return notes
 
     @cached_property
     def logs(self) -> list[str]:
@@ -97,14 +124,16 @@ class Gathered:
         return found
 
 
-def gather(results: Path) -> Gathered:
-    """The results of the experiment that `experiment.json` names, in its order; other files beside them are left out."""
-    experiment = read_experiment(results)
+def gather(results: Path, described: "Described | None" = None) -> Gathered:
+    """The results of an experiment, in its order: of the one that `experiment.json` names unless another is given. Other
+    files beside them are left out."""
+    experiment = described or read_experiment(results)
     wanted = [results / "cells" / f"{name}.json" for name in experiment.cells]
     found = [read_result(file) for file in wanted if file.exists()]
     if not found:
-        raise UnreadableFile(f"no cell of {results} has a result yet")
-    references = results / "references.json"
+        raise UnreadableFile(
+            f"{results} holds no results yet of the {len(wanted)} cells of {experiment.name}{what_else(results)}"
+        )
     groups: dict[tuple[str, str, float], list[Result]] = {}
     for result in found:
         cell = result["cell"]
@@ -112,8 +141,43 @@ def gather(results: Path) -> Gathered:
     return Gathered(
         experiment.name,
         tuple(Group(*key, tuple(sorted(seeds, key=seed_of))) for key, seeds in groups.items()),
-        json.loads(references.read_text()) if references.exists() else {},
+        {log: entry for log, entry in read_references(results).items() if belongs(entry, log, found)},
+        len(wanted),
     )
+
+
+def what_else(results: Path) -> str:
+    """The command whose results are there, for a user who asks for others."""
+    try:
+        command = read_experiment(results).command
+    except UnreadableFile:
+        return ""
+    return f"; those that are there were made by: {command}" if command else ""
+
+
+def belongs(entry: Mapping[str, Any], log: str, found: Iterable[Result]) -> bool:
+    """Whether what the cells of a log are compared with was measured on that log and as often as their test. What an older
+    entry does not say is not compared."""
+    cells = [result["cell"] for result in found if result["cell"]["log"]["source"] == log]
+    said = [(entry.get("log_fingerprint"), cell.get("log_fingerprint")) for cell in cells]
+    said += [(entry.get("test_episodes"), cell["schedule"].get("test_episodes")) for cell in cells]
+    return all(ours == theirs for ours, theirs in said if ours is not None and theirs is not None)
+
+
+def read_references(results: Path) -> dict[str, dict[str, Any]]:
+    """What `references.json` says of each log; nothing if there is no such file."""
+    file = results / "references.json"
+    if not file.exists():
+        return {}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        whole = all(isinstance(entry[part], dict) for entry in found.values() for part in ("behaviours", "log"))
+    except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise UnreadableFile(f"{file} is damaged; remove it and run the experiment again, which writes it anew")
+    references: dict[str, dict[str, Any]] = found
+    return references
 
 
 class Described(NamedTuple):
@@ -140,9 +204,29 @@ def read_result(file: Path) -> Result:
         result = unsealed(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError):
         result = None
-    if result is None:
+    if result is None or not is_result(result):
         raise UnreadableFile(f"{file} is damaged; remove it and run the sweep again, which copies it from its store")
     return result
+
+
+MEASURES = ("return", "discounted_cost", "episode_cost", "length")  # of every test episode
+
+
+def is_result(value: Mapping[str, Any]) -> bool:
+    """Whether everything is there that tables and figures read."""
+    try:
+        cell, test = value["cell"], value["test"]
+        texts = (cell["log"]["source"], cell["variant"]["label"])
+        numbers = (cell["limit"], cell["seed"], cell["schedule"]["steps"])
+        lists = (value["evaluations"], value["metrics"], *([test[name] for name in MEASURES] if test else []))
+        return (
+            all(isinstance(text, str) for text in texts)
+            and all(is_number(number) for number in numbers)
+            and all(isinstance(rows, list) for rows in lists)
+            and isinstance(cell["hyperparameters"], dict)
+        )
+    except (KeyError, TypeError):
+        return False
 
 
 def seed_of(result: Result) -> int:

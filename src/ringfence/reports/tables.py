@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,9 @@ from ringfence.limits import Limit
 from ringfence.reports.results import Gathered, Group, across_logs
 
 Rows = list[list[str]]  # the first is the header
+MAIN = {name: name for name in ("log", "limit", "method", "seeds", "return", "discounted cost")} | {
+    "episodes over limit": "over limit"
+}  # columns of the results in LaTeX, and what they are called there
 REFERENCE = "bc-safe"  # what the probability of improvement compares with
 
 
@@ -133,8 +137,11 @@ def improvement(gathered: Gathered, label: str) -> str:
     if label == REFERENCE or not pairs:
         return "-"
     ours, theirs = ([pair[i] for pair in pairs] for i in (0, 1))
+    value = f"{float(probability_of_improvement(ours, theirs)):.2f}"
+    if single_seeds([*ours, *theirs]):
+        return value
     low, high = improvement_interval(ours, theirs)
-    return f"{float(probability_of_improvement(ours, theirs)):.2f} [{low:.2f}, {high:.2f}]"
+    return f"{value} [{low:.2f}, {high:.2f}]"
 
 
 def with_interval(values: np.ndarray, digits: int) -> str:
@@ -148,19 +155,29 @@ def with_interval(values: np.ndarray, digits: int) -> str:
 
 
 def iqm_with_interval(scores: Sequence[np.ndarray]) -> str:
+    value = f"{float(interquartile_mean(scores)):.2f}"
+    if single_seeds(scores):
+        return value
     low, high = stratified_interval(scores)
-    return f"{float(interquartile_mean(scores)):.2f} [{low:.2f}, {high:.2f}]"
+    return f"{value} [{low:.2f}, {high:.2f}]"
+
+
+def single_seeds(scores: Sequence[np.ndarray]) -> bool:
+    """Whether no group has two seeds to draw from: an interval would have no width and mean nothing."""
+    return all(len(values) == 1 for values in scores)
 
 
 # Formats
 
 
-def markdown(rows: Rows) -> str:
+def markdown(rows: Rows, notes: Sequence[str] = ()) -> str:
     lines = ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in rows]
-    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]) + "\n"
+    below = [line for note in notes for line in ("", note)]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:], *below]) + "\n"
 
 
-def comma_separated(rows: Rows) -> str:
+def comma_separated(rows: Rows, notes: Sequence[str] = ()) -> str:
+    """Without the notes: what reads it expects rows alone."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
@@ -169,30 +186,41 @@ def comma_separated(rows: Rows) -> str:
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", ">": r"$>$", "<": r"$<$"}
 
 
-def latex(rows: Rows) -> str:
-    """A tabular with the rules of the package booktabs."""
+def latex(rows: Rows, notes: Sequence[str] = ()) -> str:
+    """A tabular with the rules of the package booktabs; what to load for it and the notes are comments."""
 
     def escaped(text: str) -> str:
-        return "".join(f"\\{c}" if c in "&%$#_{}" else SPECIAL.get(c, c) for c in text)
+        plain = "".join(f"\\{c}" if c in "&%$#_{}" else SPECIAL.get(c, c) for c in text)
+        return re.sub(r"(?<![\w-])-(?=\d)", "$-$", plain)  # a sign, not a hyphen
 
     lines = [" & ".join(escaped(cell) for cell in row) + r" \\" for row in rows]
-    body = [lines[0], r"\midrule", *lines[1:]]
-    return (
-        "\n".join(
-            [r"\begin{tabular}{" + "l" * len(rows[0]) + "}", r"\toprule", *body, r"\bottomrule", r"\end{tabular}"]
-        )
-        + "\n"
+    return "\n".join(
+        [
+            r"% \usepackage{booktabs}; in a narrow column: \footnotesize and \setlength{\tabcolsep}{3pt} before it",
+            *(f"% {note}" for note in notes),
+            r"\begin{tabular}{" + "l" * len(rows[0]) + "}",
+            *(r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}", ""),
+        ]
     )
 
 
-FORMATS: dict[str, Callable[[Rows], str]] = {"md": markdown, "csv": comma_separated, "tex": latex}
+def narrowed(rows: Rows, main: Mapping[str, str]) -> Rows:
+    """The columns that `main` names, under the names that it gives them; all of a table that has not got them."""
+    if not main.keys() <= set(rows[0]):
+        return rows
+    places = [rows[0].index(name) for name in main]
+    return [list(main.values()), *([row[place] for place in places] for row in rows[1:])]
 
 
-def write_table(rows: Rows, path: Path) -> list[Path]:
-    """The table as `path` with each suffix."""
+FORMATS: dict[str, Callable[[Rows, Sequence[str]], str]] = {"md": markdown, "csv": comma_separated, "tex": latex}
+
+
+def write_table(rows: Rows, path: Path, notes: Sequence[str] = ()) -> list[Path]:
+    """The table as `path` with each suffix, and what a reader must know of it. LaTeX has the main columns alone: all of
+    them are wider than a page."""
     written = []
     for suffix, formatted in FORMATS.items():
         with atomic_write(file := path.with_suffix(f".{suffix}")) as temporary:
-            temporary.write_text(formatted(rows), encoding="utf-8")
+            temporary.write_text(formatted(narrowed(rows, MAIN) if suffix == "tex" else rows, notes), encoding="utf-8")
         written.append(file)
     return written

@@ -12,6 +12,7 @@ import numpy as np
 from ringfence.evaluation.statistics import bootstrap_interval
 from ringfence.limits import over_horizon
 from ringfence.reports.html.run_numbers import judgements_of, simulated
+from ringfence.reports.results import Described, gather, read_experiment
 from ringfence.training import Run
 from ringfence.training.verdict import last_row
 
@@ -80,11 +81,10 @@ class Comparison:
 # Of a sweep
 
 
-def sweep_numbers(results: Path) -> Comparison:
+def sweep_numbers(results: Path, described: Described | None = None) -> Comparison:
     """From the result files of an experiment alone, and the choice that was made at its end."""
-    from ringfence.reports.results import gather, read_experiment
-
-    gathered, experiment = gather(results), read_experiment(results)
+    experiment = described or read_experiment(results)
+    gathered = gather(results, experiment)
     found = [result for group in gathered.groups for result in group.results]
     tested = all(result.get("test") for result in found)
     candidates = tuple(of_cell(result, tested) for result in found)

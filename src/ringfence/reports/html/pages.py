@@ -9,6 +9,7 @@ from ringfence.errors import InvalidSetting, RingfenceError, WouldOverwrite
 from ringfence.limits import DISCOUNT
 from ringfence.reports.html.parts import Page
 from ringfence.reports.html.render import require_bokeh, write_page
+from ringfence.reports.results import Described
 from ringfence.training import RunDirectory
 
 NAME = "report.html"
@@ -109,19 +110,19 @@ def page_of_runs(paths: Sequence[Path], asked: Asked) -> Page:
     return compare_page(runs_numbers(paths, log, None if limit is None else limit.discounted, why_not))
 
 
-def page_of_sweep(place: Path) -> Page:
+def page_of_sweep(place: Path, described: Described | None = None) -> Page:
     from ringfence.reports.html.compare_numbers import sweep_numbers
     from ringfence.reports.html.compare_page import compare_page
 
-    folder = sweep_folder(place)
+    folder = place if described else sweep_folder(place)
     assert folder is not None
-    return compare_page(sweep_numbers(folder))
+    return compare_page(sweep_numbers(folder, described))
 
 
-def write_sweep_page(results: Path) -> Path:
-    """The page of an experiment, beside its tables."""
+def write_sweep_page(results: Path, described: Described | None = None) -> Path:
+    """The page of an experiment, beside its tables: of the one that `experiment.json` names unless another is given."""
     require_bokeh()
-    return write_page(page_of_sweep(results), results / NAME)
+    return write_page(page_of_sweep(results, described), results / NAME)
 
 
 def page_of_guard(path: Path, asked: Asked) -> Page:

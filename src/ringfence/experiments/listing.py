@@ -1,0 +1,64 @@
+"""Which cells the results of an experiment are: those of its last command, and of earlier ones what belongs to them."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ringfence.errors import UnreadableFile
+from ringfence.experiments.grid import Cell, Experiment
+from ringfence.experiments.store import DirectoryStore, Store
+from ringfence.files import write_json
+from ringfence.reports.results import is_result, read_experiment
+
+
+def former_cells(experiment: Experiment, results: Path) -> dict[str, Cell]:
+    """The cells that `experiment.json` listed before, have a result and belong in one report with those of this command."""
+    listed = read_experiment(results).cells if (results / "experiment.json").exists() else ()
+    kept, kinds = DirectoryStore(results), {(c.log.name, c.variant.label): c for c in experiment.cells}
+    found = {name: whole_result(kept, name)["cell"] for name in listed if name in kept.finished()}
+    names = {cell.id for cell in experiment.cells}
+    stay = {name: cell for name, cell in found.items() if name in names or comparable(cell, kinds.values())}
+    return {name: Cell.from_dict(cell) for name, cell in stay.items()}
+
+
+def comparable(former: Mapping[str, Any], cells: Iterable[Cell]) -> bool:
+    """Whether a finished cell belongs in one report with these: trained and tested as long, logs of one name with the same
+    content, methods of one name with the same settings."""
+    return all(
+        as_long(former["schedule"]) == as_long(asdict(cell.schedule))
+        and former.get("holdout", 0.0) == cell.holdout
+        and (former["log"]["source"] != cell.log.name or former["log_fingerprint"] == cell.log_fingerprint)
+        and (former["variant"]["label"] != cell.variant.label or former["hyperparameters"] == cell.hyperparameters)
+        for cell in cells
+    )
+
+
+def as_long(schedule: Mapping[str, Any]) -> list[Any]:
+    return [schedule.get(name) for name in ("steps", "evaluate_every", "episodes", "test_episodes")]
+
+
+def describe(experiment: Experiment, results: Path, former: list[str], command: str) -> None:
+    """Write `experiment.json`: the cells of earlier commands first, so that a table keeps its order."""
+    file = results / "experiment.json"
+    before = json.loads(file.read_text(encoding="utf-8")) if former else {}
+    earlier = dict.fromkeys([*before.get("earlier_commands", []), before.get("command", "")])
+    described = {
+        "name": experiment.name,
+        "command": command,
+        "earlier_commands": [text for text in earlier if text not in ("", command)],
+        "fingerprint": experiment.fingerprint,
+        "cells": list(dict.fromkeys([*former, *(cell.id for cell in experiment.cells)])),
+    }
+    write_json(file, described)
+
+
+def whole_result(store: Store, name: str) -> dict[str, Any]:
+    """The result of a finished cell; an error if it is damaged, so that nothing takes its place in silence."""
+    found = store.result(name)
+    if found is None or not is_result(found):
+        raise UnreadableFile(
+            f"the result cells/{name}.json in {store.address} is damaged; remove it and start again: its run is still there"
+        )
+    return found

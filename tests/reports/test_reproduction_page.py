@@ -1,0 +1,113 @@
+"""The numbers of docs/reproduction.md are those of `results/`. A failure says what the page should have."""
+
+import csv
+import re
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from ringfence.reports.results import gather
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
+COLUMNS = ("log", "method", "return", "discounted cost", "cost per step", "episodes over limit")
+
+
+@cache
+def page():
+    return (ROOT / "docs" / "reproduction.md").read_text()
+
+
+def section(title):
+    return page().split(f"## What was found: {title}\n")[1].split("\n## ")[0]
+
+
+def test_the_table_of_figure_1_is_that_of_its_results():
+    with open(RESULTS / "figure1" / "table.csv", encoding="utf-8") as file:
+        rows = [[row[name] for name in COLUMNS] for row in csv.DictReader(file)]
+    wanted = [f"| {' | '.join(cells)} |" for cells in (COLUMNS, ["---"] * len(COLUMNS), *rows)]
+    found = section("Figure 1").split("\n\n")
+    (table,) = [part.splitlines() for part in found if part.startswith("| log | method |")]
+    assert table == wanted, "the table should be\n" + "\n".join(wanted)
+
+
+# Figure 2
+
+
+@cache
+def cells():
+    return gather(RESULTS / "figure2")
+
+
+def last(log, method, limit, measure="return"):
+    """The last iterate of each seed."""
+    (group,) = [group for group in cells().of(f"{log}-torque", method) if group.limit == limit]
+    return group.last(measure)
+
+
+def mean(*which):
+    return last(*which).mean()
+
+
+def falls(log, method, limit):
+    """In how many episodes each seed falls."""
+    (group,) = [group for group in cells().of(f"{log}-torque", method) if group.limit == limit]
+    return [int(np.sum(np.array(result["test"]["length"]) < 1000)) for result in group.results]
+
+
+def of_figure_2():
+    ours = [group for group in cells().groups if group.label == "cpq"]
+    every = sum(len(group.results) for group in ours)
+    inside = sum(int(np.sum(group.last("discounted_cost") <= group.limit)) for group in ours)
+    paces = np.concatenate([group.last("step_cost") / (0.01 * group.limit) for group in ours])
+    assert inside == every
+    yield f"inside the limit in all {inside} cells of our default; per step {np.sum(paces <= 1)} keep the pace l (1 - γ)"
+    yield f"over it by at most {np.ceil(100 * (paces.max() - 1)):.0f} %"
+
+    steps = [mean("halfcheetah", "cpq", limit, "step_cost") for limit in (30, 70)]
+    returns = [mean("halfcheetah", "cpq", limit) for limit in (30, 70)]
+    yield f"its cost per step rises from {steps[0]:.2f} to {steps[1]:.2f}"
+    yield f"and its return from {returns[0]:.0f} to {returns[1]:.0f}"
+    unsafe = cells().behaviour("halfcheetah-torque", "unsafe", "noise-free")
+    yield f"the unsafe behaviour earns {unsafe['return']:.0f} without noise"
+    yield f"takes the faster gait from 30 on ({mean('hopper', 'cpq', 30):.0f})"
+    assert [count > 0 for count in falls("hopper", "cpq", 27)].count(True) == 1
+    yield f"At 27 one of five seeds falls ({last('hopper', 'cpq', 27).min():.0f})"
+    walker = [mean("walker2d", "cpq", limit) for limit in (26, 30, 36, 42)]
+    yield f"{min(walker):.0f} to {max(walker):.0f} at every limit"
+
+    broken = mean("halfcheetah", "bc-safe", 70), mean("walker2d", "bc-safe", 42)
+    yield f"{broken[0]:.0f} on HalfCheetah at 70 and {broken[1]:.0f} on Walker2d at 42"
+    assert falls("walker2d", "bc-safe", 42).count(20) == 2
+    yield "where two of five seeds fall in every episode"
+    yield f"our default earns {mean('halfcheetah', 'cpq', 70):.0f} and {mean('walker2d', 'cpq', 42):.0f} there"
+    counts = falls("hopper", "bc-safe", 38)
+    yield f"BC-Safe falls in every seed, in {min(counts)} to {max(counts)} of 20 episodes"
+    yield f"and earns {mean('hopper', 'bc-safe', 38):.0f}; our default"
+    assert not any(falls("hopper", "cpq", 38))
+    yield f"our default earns {mean('hopper', 'cpq', 38):.0f} and does not fall"
+
+    more = {
+        (log, limit): 100 * (mean(log, "bc-safe", limit) / mean(log, "cpq", limit) - 1)
+        for log, limits in (("halfcheetah", (30,)), ("walker2d", (26, 30, 36, 42)), ("hopper", (27,)))
+        for limit in limits
+    }
+    less, little = more.pop(("walker2d", 42)), more.pop(("hopper", 27))
+    least, most = min(more.values()), max(more.values())
+    yield f"BC-Safe earns {least:.1f} to {most:.1f} % more on HalfCheetah at 30 and on Walker2d at 26, 30 and 36"
+    yield f"(at 42 it earns {-less:.0f} % less), and {little:.1f} % more on Hopper at 27"
+
+
+def test_the_numbers_of_figure_2_are_those_of_its_results():
+    found = re.sub(r"\s+", " ", section("Figure 2").replace("**", ""))
+    missing = [sentence for sentence in of_figure_2() if sentence not in found]
+    assert not missing, "the page should say: " + "; ".join(missing)
+
+
+def test_the_aggregate_of_figure_2_is_that_of_its_results():
+    with open(RESULTS / "figure2" / "aggregate.csv", encoding="utf-8") as file:
+        rows = {row["method"]: row for row in csv.DictReader(file)}
+    ours, safe = (rows[name]["IQM normalised return"] for name in ("cpq", "bc-safe"))
+    sentence = f"is {ours} for our default and {safe} for BC-Safe; a seed of ours earns more with a probability of "
+    assert sentence + rows["cpq"]["P(return > bc-safe)"] in section("Figure 2")
