@@ -69,6 +69,7 @@ def test_after_more_disputed_steps_than_allowed_rewards_no_longer_count_and_cost
     at_worst = replace(rolled, unknown_reward=-2.0)
     assert at_worst.returned == pytest.approx([rolled.returned[0], *[8 - 2 * alive - 2 * alive**2] * 2])
     assert rolled.cost[:2] == pytest.approx([12, 12 + 12 * alive])
+    assert rolled.known_cost == pytest.approx([12, 12, 12])
     assert replace(model, allowed=2.0).roll_out(push, 3, 0.9).returned[1] > 12
 
 

@@ -133,6 +133,21 @@ def test_with_a_model_of_the_plant_roll_outs_decide_and_backups_stand_beside_the
     assert backups.value == pytest.approx(max(values.cost, 0.0))
 
 
+def test_what_a_policy_costs_after_it_has_left_the_log_is_between_nothing_and_what_is_imagined(judge):
+    one, blank = np.ones((2, 3, 2), np.float32), np.zeros((2, 3, 2, 1), np.float32)
+    left = one.copy()
+    left[1] = 0  # in the second of two steps, each of which costs 4
+    rolled = RollOuts(blank, blank, one, 4 * one, one, left, 0.5)
+    cost, returned = (judge._modelled(signal, rolled, 0.95) for signal in ("cost", "return"))
+    least, most = 4.0, 4 + 0.5 * 4
+    assert cost.value == pytest.approx((least + most) / 2)
+    assert cost.lower == pytest.approx(
+        max(least - 1.6449 * judge.calibration.modelled_spread("cost", least), 0), rel=1e-4
+    )
+    assert cost.upper == pytest.approx(most + 1.6449 * judge.calibration.modelled_spread("cost", most), rel=1e-4)
+    assert returned.value == 1
+
+
 def test_the_distance_from_a_source_is_in_units_of_its_noise(judge):
     log, clones = judge.log, judge.calibration.clones
     rows, written = np.arange(0, len(log), 7), dict(sources_of(log))

@@ -11,8 +11,8 @@ The roll-outs take the networks' expected next state. The plant's own noise, if 
 
 A policy that does not stay among the log's states comes to where the networks contradict each other. A mean of networks
 goes on there as if nothing had happened: robots that fall are imagined to run. So a roll-out may make as many disputed
-steps as nearly all logged episodes have, and what it earns after that does not count (MOReL ends the episode there). Its
-costs go on: without them a policy would look safe because nothing is known of it.
+steps as nearly all logged episodes have, and what it earns after that does not count (MOReL ends the episode there). What
+it costs after that is between nothing, as if the episode had ended, and what is imagined.
 """
 
 from collections.abc import Callable
@@ -62,8 +62,13 @@ class RollOuts:
 
     @property
     def cost(self) -> NDArray[np.float64]:
-        """(plants,): mean discounted cost."""
+        """(plants,): mean discounted cost, if costs go on as imagined."""
         return self._sums(self.costs)
+
+    @property
+    def known_cost(self) -> NDArray[np.float64]:
+        """(plants,): the same while the roll-outs are among the log's states: the least that the log shows."""
+        return self._sums(self.known * self.costs)
 
     @property
     def leaving(self) -> float:

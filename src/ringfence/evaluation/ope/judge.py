@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import norm
 
 from ringfence.data.dataset import Dataset
@@ -224,12 +225,21 @@ class Judge:
         backups = bounded(value, float(np.hypot(sampling, calibrated)), confidence, positive=not returns)
         if rolled is None:
             return backups, (backups, None)
-        by_plant = rolled.returned if returns else rolled.cost
-        value = float(by_plant.mean())
-        calibrated = self.calibration.modelled_spread(signal, value)
-        spread = float(np.hypot(jackknife_spread(by_plant), calibrated))
-        modelled = bounded(value, spread, confidence, positive=not returns)
+        modelled = self._modelled(signal, rolled, confidence)
         return modelled, (backups, modelled)
+
+    def _modelled(self, signal: str, rolled: RollOuts, confidence: float) -> Estimate:
+        """By roll-outs. What a policy costs after it has left the log's states lies between nothing and what is imagined:
+        each bound takes its own end, and the value is in the middle."""
+        returns = signal == "return"
+        ends = (rolled.returned,) * 2 if returns else (rolled.known_cost, rolled.cost)
+        least, most = (self._around(signal, end, confidence) for end in ends)
+        return Estimate((least.value + most.value) / 2, least.lower, most.upper)
+
+    def _around(self, signal: str, by_plant: NDArray[np.float64], confidence: float) -> Estimate:
+        value = float(by_plant.mean())
+        spread = float(np.hypot(jackknife_spread(by_plant), self.calibration.modelled_spread(signal, value)))
+        return bounded(value, spread, confidence, positive=signal == "cost")
 
     def _return_is_bounded(self, support: Support) -> bool:
         near = support.distance <= MOST_DISTANCE and (support.leaving or 0.0) <= MOST_LEAVING
