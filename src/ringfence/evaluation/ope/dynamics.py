@@ -186,9 +186,10 @@ def _disputes(
     logged episodes are above that. From some episodes, drawn at random."""
     starts = rng.permutation(log.episode_starts)[:EPISODES]
     ends = np.minimum(starts + horizon, log.episode_ends[np.searchsorted(log.episode_starts, starts)])
-    apart = [np.asarray(_apart(networks, x[start:end])) for start, end in zip(starts, ends, strict=True)]
-    usual = max(float(np.quantile(np.concatenate(apart), USUAL)), 1e-9)
-    counts = [(episode > usual).sum() for episode in apart]
+    rows = np.concatenate([np.arange(start, end) for start, end in zip(starts, ends, strict=True)])
+    apart = np.asarray(_apart(networks, x[rows]))  # in one call: each length of an episode would be compiled
+    usual = max(float(np.quantile(apart, USUAL)), 1e-9)
+    counts = [episode.sum() for episode in np.split(apart > usual, np.cumsum(ends - starts)[:-1])]
     return usual, float(np.quantile(counts, USUAL_EPISODES))
 
 
