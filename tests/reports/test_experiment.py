@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from ringfence.errors import UnreadableFile
 from ringfence.reports.experiment import write_report
-from ringfence.reports.figures import COLOURS, colour_of, look_of, named, per_step
+from ringfence.reports.figures import COLOURS, colour_of, ends_of_frontier, look_of, named, per_step
 from ringfence.reports.labels import HEIGHT, Place, Room, apart, on_line
 from ringfence.reports.results import Described, gather, read_experiment
 from ringfence.reports.tables import aggregate_table, comma_separated, latex, markdown, results_table
@@ -18,6 +18,7 @@ from ringfence.reports.tables import aggregate_table, comma_separated, latex, ma
 def result(label, seed, limit=30.0, returns=(1000.0, 1200.0), costs=(28.0, 32.0), log="hopper-torque", tested=True):
     """Two test episodes of 1000 and 500 steps and two evaluations on the way."""
     test = {"return": returns, "discounted_cost": costs, "episode_cost": [300.0, 100.0], "length": [1000, 500]}
+    test["discounted_return"] = [value / 10 for value in returns]
     rows = [{"step": 10 * n, "return": 100.0 * n + seed, "discounted_cost": 20.0 + n} for n in (1, 2)]
     cell = {
         "log": {"source": log},
@@ -62,6 +63,7 @@ def test_a_row_has_the_last_iterate_over_seeds(tmp_path):
     two = [result("cpq", 0), result("cpq", 1, returns=[2000.0, 2200.0], costs=[26.0, 26.0])]
     rows = results_table(gather(folder(tmp_path, two)))
     assert column(rows, "return") == ["1600 [1100, 2100]"]  # seeds 1100 and 2100: the extremes of a bootstrap of two
+    assert column(rows, "discounted return") == ["160.0 [110.0, 210.0]"]  # a tenth, by `result`
     assert column(rows, "discounted cost") == ["28.0 [26.0, 30.0]"]
     assert column(rows, "episodes over limit") == ["25%"]  # one of four
     assert column(rows, "seeds over limit") == ["0 of 2"]  # 30 and 26 against 30
@@ -209,6 +211,17 @@ def test_the_figure_over_limits_names_the_diagonal_the_stars_and_the_bars(tmp_pa
         assert text in svg
 
 
+def test_a_dotted_line_joins_what_both_behaviours_earn_at_the_limits_that_they_keep(tmp_path):
+    from matplotlib.figure import Figure
+
+    gathered = gather(folder(tmp_path, [result("cpq", 0)]))
+    dotted = {}
+    for measure in ("return", "discounted_cost"):
+        ends_of_frontier(gathered, "hopper-torque", axes := Figure().subplots(), measure)
+        dotted[measure] = [line.get_xydata().tolist() for line in axes.lines if line.get_linestyle() == ":"]
+    assert dotted == {"return": [[[20.0, 1000.0], [40.0, 3000.0]]], "discounted_cost": []}
+
+
 def test_methods_of_ones_own_get_colours_that_are_free(tmp_path):
     gathered = gather(folder(tmp_path, [result(m, 0) for m in ("cpq", "mine", "other")]))
     colours = [colour_of(gathered, label) for label in gathered.labels]
@@ -239,7 +252,7 @@ def test_latex_has_the_main_columns_and_csv_has_all(tmp_path):
     assert header == r"log & limit & method & seeds & return & discounted cost & over limit \\"
     (first, *_) = csv.reader((tmp_path / "table.csv").open())
     assert first == results_table(gather(tmp_path))[0]
-    assert len(first) == 15
+    assert len(first) == 16
 
 
 def test_results_of_different_code_are_not_mixed_without_a_word(tmp_path):

@@ -115,7 +115,8 @@ def limits_figure(gathered: Gathered, path: Path) -> list[Path]:
                 axes.set_ylabel(label if column == 0 else "")
             panels[0, column].set_title(log)
             panels[2, column].set_xlabel(f"limit l (discounted)\n{simulated(gathered, log)}")
-        figure.supxlabel(f"{spread_of(gathered, 'bars')}; stars: behaviours without noise", fontsize=7)
+        stars_and_line = "stars: behaviours without noise; dotted: one of the two, drawn for each episode"
+        figure.supxlabel(f"{spread_of(gathered, 'bars')}; {stars_and_line}", fontsize=7)
         return save(figure, path)
 
 
@@ -168,13 +169,16 @@ def reference_lines(gathered: Gathered, log: str, axes: Any, measure: str) -> li
 
 
 def ends_of_frontier(gathered: Gathered, log: str, axes: Any, measure: str) -> list[tuple[str, float, float]]:
-    """Both behaviours without noise, at the limits that they would just keep: their names and places."""
+    """Both behaviours without noise, at the limits that they would just keep: their names and places. The dotted line
+    between their returns is what drawing one of the two for each episode earns, with its expected cost at the limit."""
     stars = []
     for which in ("safe", "unsafe"):
         if behaviour := gathered.behaviour(log, which, "noise-free"):
             place = behaviour["discounted_cost"], behaviour[measure]
             axes.plot(*place, "*", color="black", markersize=8, zorder=3)
             stars.append((which, *place))
+    if measure == "return" and len(stars) == 2:
+        axes.plot(*zip(*(place for _, *place in stars), strict=True), color="0.45", linestyle=":", linewidth=1)
     return stars
 
 

@@ -38,6 +38,7 @@ def results_table(gathered: Gathered) -> Rows:
         "seeds",
         "steps",
         "return",
+        "discounted return",
         "discounted cost",
         "cost per step",
         "episodes over limit",
@@ -50,8 +51,9 @@ def results_table(gathered: Gathered) -> Rows:
         rows.append(
             [
                 *(group.log, f"{group.limit:g}", group.label, str(len(group.results)), f"{group.steps}"),
-                *(with_interval(group.last("return"), 0), with_interval(costs, 1)),
-                *(with_interval(group.last("step_cost"), 3), f"{group.violations().mean():.0%}"),
+                *(with_interval(group.last("return"), 0), with_interval(group.last("discounted_return"), 1)),
+                *(with_interval(costs, 1), with_interval(group.last("step_cost"), 3)),
+                f"{group.violations().mean():.0%}",
                 f"{group.last('length').mean():.0f}",
                 f"{np.sum(costs > group.limit)} of {len(costs)}",
                 *normalised(gathered, group),
