@@ -20,7 +20,13 @@ from ringfence.deploy import guard_rules, reference
 from ringfence.deploy.guard_rules import Rules
 from ringfence.evaluation import evaluate
 from ringfence.evaluation.ope import Judge, calibration, choose, dynamics, features, fqe, judge, opinion
-from ringfence.evaluation.ope.judge import MOST_DISTANCE, MOST_ERROR, MOST_FOREIGN, MOST_FOREIGN_MODELLED, MOST_LEAVING
+from ringfence.evaluation.ope.judgement import (
+    MOST_DISTANCE,
+    MOST_ERROR,
+    MOST_FOREIGN,
+    MOST_FOREIGN_MODELLED,
+    MOST_LEAVING,
+)
 from ringfence.experiments.paper import figure_grid
 from ringfence.limits import DISCOUNT, Limit
 from ringfence.reports.html.log_page import log_page

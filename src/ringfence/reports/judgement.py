@@ -8,7 +8,7 @@ from rich.table import Table
 
 from ringfence.evaluation.ope.calibration import SourceCheck
 from ringfence.evaluation.ope.choose import Choice
-from ringfence.evaluation.ope.judge import Judgement
+from ringfence.evaluation.ope.judgement import Judgement
 from ringfence.evaluation.ope.tail import WORST
 from ringfence.training.verdict import DISAGREE, Verdict
 

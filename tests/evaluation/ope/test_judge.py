@@ -18,7 +18,8 @@ from ringfence.evaluation.ope.choose import Choice, _merit, choose
 from ringfence.evaluation.ope.clone import clone_of, sources_of
 from ringfence.evaluation.ope.dynamics import RollOuts
 from ringfence.evaluation.ope.features import RandomFeatures, Scaling
-from ringfence.evaluation.ope.judge import Estimate, Judge, decide
+from ringfence.evaluation.ope.judge import Judge
+from ringfence.evaluation.ope.judgement import Estimate, decide
 from ringfence.evaluation.ope.support import distance_of
 from ringfence.reports.judgement import details, print_choice, print_judgements
 

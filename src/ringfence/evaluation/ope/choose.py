@@ -6,7 +6,8 @@ from typing import Any
 
 from ringfence.data.dataset import Dataset
 from ringfence.evaluation.episodes import Controller
-from ringfence.evaluation.ope.judge import Judge, Judgement
+from ringfence.evaluation.ope.judge import Judge
+from ringfence.evaluation.ope.judgement import Judgement
 from ringfence.limits import DISCOUNT
 from ringfence.training import defaults
 

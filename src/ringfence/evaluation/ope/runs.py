@@ -9,7 +9,8 @@ from ringfence.data.dataset import Dataset
 from ringfence.deploy import Policy
 from ringfence.errors import CheckpointError, EmptyData, InvalidSetting
 from ringfence.evaluation.ope.choose import Choice, choose
-from ringfence.evaluation.ope.judge import Judge, Judgement
+from ringfence.evaluation.ope.judge import Judge
+from ringfence.evaluation.ope.judgement import Judgement
 from ringfence.files import write_json
 from ringfence.training import Configuration, Run, defaults
 from ringfence.training.rundir import JUDGEMENT_FILE

@@ -1,0 +1,178 @@
+"""What is said of a policy: estimates with their bounds, one of three sentences, the reason, and what would help."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from scipy.stats import norm
+
+from ringfence.evaluation.ope.calibration import SourceCheck
+from ringfence.evaluation.ope.fqe import Values
+from ringfence.evaluation.ope.opinion import SecondOpinion
+from ringfence.evaluation.ope.support import Support
+
+MOST_FOREIGN = 0.2  # share of foreign actions on the policy's path above which the log cannot tell
+MOST_FOREIGN_MODELLED = 0.4  # the same on its path in the model of the plant
+MOST_DISTANCE = 0.55  # from a source of the log, in units of its noise, up to which the bounds of the return are bounds
+MOST_LEAVING = 0.5  # share of the roll-outs in the model, which leave the log's states, up to which they are bounds
+LEAST_EPISODES = 0.5  # effective episodes below which it cannot
+MOST_ERROR = 0.5  # relative error on the log's own behaviours above which it cannot
+
+Sentence = Literal["inside", "outside", "cannot tell"]
+SENTENCES: dict[Sentence, str] = {
+    "inside": "inside the limit (at this confidence)",
+    "outside": "outside the limit",
+    "cannot tell": "the log cannot tell",
+}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An expectation, and one-sided bounds: each holds at the judgement's confidence."""
+
+    value: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the log says of one policy. Sums are discounted and over the log's horizon. The bounds of the return are bounds
+    only if `return_is_bounded`; else they are those of an estimate that can be far too high."""
+
+    name: str
+    returned: Estimate
+    cost: Estimate
+    limit: float | None
+    confidence: float
+    discount: float
+    horizon: int
+    rows: int
+    share_over_limit: float | None  # of episodes
+    share_over_limit_at_most: float | None  # the same if the expected cost is at its upper bound
+    worst_tenth: float  # mean cost of the worst tenth of episodes (CVaR)
+    worst_tenth_at_most: float
+    support: Support
+    sources: tuple[SourceCheck, ...]
+    second_opinion: SecondOpinion
+    sampling_spread: float  # standard deviation of the cost by backups over samples of episodes
+    calibration_spread: float  # the same from the error on the log's own behaviours
+    backups: Estimate  # the cost by fitted Q evaluation alone
+    modelled: Estimate | None  # the cost by roll-outs in the model of the plant alone; None without a model
+    return_is_bounded: bool
+    judgeable: bool
+    verdict: Sentence | None  # None without a limit
+    reason: str
+    advice: str
+
+    @property
+    def inside(self) -> bool:
+        return self.verdict == "inside"
+
+    @property
+    def return_note(self) -> str:
+        """What the bounds of the return are worth."""
+        if self.return_is_bounded:
+            return f"the return is at least {self.returned.lower:.4g} (at {self.confidence:.0%})"
+        return f"the return of {self.returned.value:.4g} is an estimate without a bound: {self._why_unbounded}"
+
+    @property
+    def _why_unbounded(self) -> str:
+        if not self.judgeable:
+            return "the log cannot judge the policy"
+        drifts = "it may drift into states that the log does not show"
+        if self.support.distance > MOST_DISTANCE:
+            return (
+                "the policy acts unlike every source of the log in that source's own states (by "
+                f"{self.support.distance:.2g} of its noise or more; at most {MOST_DISTANCE:g} for a bound); {drifts}"
+            )
+        return (
+            f"{self.support.leaving or 0.0:.0%} of its episodes in a model of the plant come to states on which the model's "
+            f"networks contradict each other (at most {MOST_LEAVING:.0%} for a bound); {drifts}"
+        )
+
+    @property
+    def sentence(self) -> str:
+        if self.verdict is None:
+            return self.reason
+        return f"{SENTENCES[self.verdict]}: {self.reason}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "sentence": self.sentence, "return_note": self.return_note}
+
+
+def bounded(value: float, spread: float, confidence: float, positive: bool) -> Estimate:
+    """One-sided bounds of a value with this standard deviation; a quantity that is positive has no bound below 0."""
+    width = float(norm.ppf(confidence)) * spread
+    found = value, value - width, value + width
+    return Estimate(*(max(x, 0.0) for x in found)) if positive else Estimate(*found)
+
+
+def decide(
+    cost: Estimate, limit: float | None, confidence: float, why_not: list[tuple[str, str]], horizon: int
+) -> tuple[Sentence | None, str, str]:
+    """The sentence, its reason, and what would help."""
+    if why_not:
+        reasons, advice = ("; ".join(parts) for parts in zip(*why_not, strict=True))
+        return (None if limit is None else "cannot tell"), reasons, advice
+    what = f"the expected discounted cost over {horizon} steps"
+    bounds = f"{cost.lower:.4g} to {cost.upper:.4g} (each bound at {confidence:.0%})"
+    if limit is None:
+        return None, f"{what} is {cost.value:.4g}, {bounds}", ""
+    if cost.upper <= limit:
+        return "inside", f"{what} is at most {cost.upper:.4g}, the limit is {limit:.4g}", ""
+    if cost.lower > limit:
+        return (
+            "outside",
+            f"{what} is at least {cost.lower:.4g}, the limit is {limit:.4g}",
+            f"train for a lower limit, or allow at least {cost.upper:.4g}",
+        )
+    return (
+        "cannot tell",
+        f"{what} is {bounds}, and the limit of {limit:.4g} lies in between",
+        f"judge from more episodes, train for a limit of about {limit - (cost.upper - cost.value):.4g}, or allow at "
+        f"least {cost.upper:.4g}",
+    )
+
+
+def why_not_judgeable(values: Values, support: Support, error: float) -> list[tuple[str, str]]:
+    """Why a log cannot judge a policy, if so, each reason with what would help. `error` is that of the cost of the log's own
+    behaviours."""
+    found = []
+    if not values.in_range:
+        found.append(
+            (
+                "the estimate is a value that no sequence of logged steps could have: the critics extrapolate",
+                "add rows of controllers that act as the policy does, or train with a stronger anchor to the log",
+            )
+        )
+    if support.foreign_on_path > MOST_FOREIGN:
+        found.append(
+            (
+                f"{support.foreign_on_path:.0%} of the actions on the policy's path are unlike any in the log "
+                f"(more than {MOST_FOREIGN:.0%})",
+                "train with a stronger anchor to the log, or add rows in which such actions were taken",
+            )
+        )
+    if (support.foreign_modelled or 0.0) > MOST_FOREIGN_MODELLED:
+        found.append(
+            (
+                f"in a model of the plant the policy leaves what the log shows: {support.foreign_modelled:.0%} of its "
+                f"steps are unlike any in the log (more than {MOST_FOREIGN_MODELLED:.0%})",
+                "train longer or with a stronger anchor to the log, or add rows from where the policy goes",
+            )
+        )
+    if support.effective_episodes < LEAST_EPISODES:
+        found.append(
+            (
+                f"the estimate rests on {support.effective_episodes:.1f} effective episodes",
+                "add more episodes, above all of controllers that act as the policy does",
+            )
+        )
+    if error > MOST_ERROR:
+        found.append(
+            (
+                f"the cost of the log's own behaviours is estimated with an error of {error:.0%}",
+                "add more episodes, or observations that the cost depends on and the log lacks",
+            )
+        )
+    return found
