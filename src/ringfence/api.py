@@ -41,7 +41,7 @@ def train(
     dataset: Dataset | str | os.PathLike[str],
     method: Any,
     *,
-    steps: int = defaults.STEPS,
+    steps: int | None = None,
     seeds: Sequence[int] = defaults.SEEDS,
     limits: Sequence[float] | None = None,
     task: str | None = None,
@@ -59,6 +59,7 @@ def train(
 ) -> "Run":
     """Learn a policy for every seed and limit, all in one program, and return the `ringfence.Run`.
 
+    `steps` are updates of the policy (default: as many as the method's critics need, `defaults.steps_of`).
     `method` carries one limit (`CPQ(limit=30.0)`); `limits` gives several instead. One policy for a whole range of limits,
     `CPQ(limits=(20, 60))`, is evaluated and judged at the middle of its range, or at `limits`. With a `task` the policies
     are evaluated in it as they learn; `cost` ("module:function") is for a task that does not report its cost, and `horizon`
@@ -93,7 +94,7 @@ def train(
     plan = Plan(
         method,
         tuple(Member(launch.whole_seed(seed), float(limit)) for limit in chosen for seed in seeds),
-        steps,
+        defaults.steps_of(method) if steps is None else steps,
         log_every=log_every,
         evaluate_every=evaluate_every,
         checkpoint_every=checkpoint_every,

@@ -8,11 +8,9 @@ from rich.console import Console
 
 from ringfence import CPQ
 from ringfence.evaluation import Evaluation
-from ringfence.experiments.demo import DISCOUNT, FULL, LIMITS, SEED
+from ringfence.experiments.demo import DISCOUNT, FULL
 from ringfence.reports.demo import CLONE, OURS, conclusions, print_comparison
-from ringfence.training import Member, Plan
-from ringfence.training.verdict import critic_steps
-from tests.logs import narrow_log
+from ringfence.training.defaults import critic_steps
 
 
 def evaluation(earned, discounted, cost):
@@ -42,5 +40,4 @@ def test_the_table_says_over_how_many_steps():
 
 
 def test_the_demo_trains_for_as_long_as_its_own_verdict_asks():
-    plan = Plan(CPQ(discount=DISCOUNT), tuple(Member(SEED, limit) for limit in LIMITS), FULL.steps)
-    assert FULL.steps >= critic_steps(plan.configuration(narrow_log(rows=100)))
+    assert FULL.steps >= critic_steps(CPQ().tau, DISCOUNT)

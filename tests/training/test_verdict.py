@@ -2,8 +2,10 @@
 
 import pytest
 
+from ringfence.algorithms import BC, CBPL, CPQ, BCQLag
 from ringfence.training.configuration import Configuration, LogRecord, Member, Schedule
-from ringfence.training.verdict import critic_steps, judge
+from ringfence.training.defaults import STEPS, critic_steps, steps_of
+from ringfence.training.verdict import judge
 
 MEMBER = Member(0, 10.0)
 
@@ -69,8 +71,24 @@ def test_lost_lines_are_a_doubt(lost):
 
 
 def test_critics_need_three_over_tau_times_one_minus_discount_steps():
-    assert critic_steps(configuration()) == 15_000
-    assert critic_steps(configuration(tau=0.005)) == 60_000
+    assert critic_steps(tau=0.02, discount=0.99) == 15_000
+    assert critic_steps(tau=0.005, discount=0.99) == 60_000
+
+
+@pytest.mark.parametrize(
+    ("method", "steps"),
+    [
+        (CPQ(), 15_000),
+        (CPQ(discount=0.997), 50_000),  # 3 / (0.02 x 0.003)
+        (CPQ(discount=0.9), 15_000),  # its critics need 1,500, its actor more
+        (CPQ.paper(), 60_000),
+        (BCQLag(), 60_000),
+        (BC(), STEPS),
+        (CBPL(), STEPS),
+    ],
+)
+def test_a_run_that_is_not_told_how_many_steps_trains_as_long_as_its_critics_need(method, steps):
+    assert steps_of(method) == steps
 
 
 def test_a_sum_without_end_is_said_to_be_one_where_episodes_are_short():

@@ -62,10 +62,9 @@ def add_train(verbs: Any) -> None:
     parser.add_argument(
         "--steps",
         type=int,
-        default=defaults.STEPS,
         metavar="N",
-        help=f"updates of the policy (default {defaults.STEPS}); what comes before them, such as CPQ's detector, is extra. "
-        "With --resume: go on to N",
+        help=f"updates of the policy (default: as many as the method's critics need, at least {defaults.LEAST_STEPS}); "
+        "what comes before them, such as CPQ's detector, is extra. With --resume: go on to N",
     )
     parser.add_argument(
         "--seeds",
@@ -158,7 +157,7 @@ def go_on(options: argparse.Namespace) -> tuple[Any, Any]:
     run = api.resume(
         options.resume,
         log,
-        steps=options.steps if "steps" in options.given else None,
+        steps=options.steps,
         task=options.task,
         cost=options.cost,
         other_computation=options.other_computation,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ringfence.limits import over_horizon
+from ringfence.training import defaults
 from ringfence.training.configuration import Configuration, Member
 
 Row = dict[str, Any]
@@ -56,7 +57,7 @@ def judge(
     last_line = int(trained.get("step", 0))
     done = last_line if steps is None else steps
     warned = [row for row in warnings if (row["seed"], row["limit"]) == (member.seed, limit)]
-    needed = critic_steps(configuration)
+    needed = defaults.critic_steps(float(configuration.settings.get("tau", 1.0)), configuration.discount)
     doubts = doubts_of(done, planned, needed if "qc_start" in trained else None, len(warned))
     if damaged or last_line < last_logged(done, configuration):
         doubts.append("Lines of this run's files are damaged or lost: what they said, warnings among it, is not known.")
@@ -122,12 +123,6 @@ def last_logged(done: int, configuration: Configuration) -> int:
     """The step of the last line of metrics that a policy of so many steps must have."""
     schedule = configuration.schedule
     return done if done == schedule.steps else done - done % schedule.log_every
-
-
-def critic_steps(configuration: Configuration) -> int:
-    """How many steps critics need to reach their scale: targets follow at the rate tau, and each backup covers the
-    share 1 - discount of the way, so that after 3 / (tau (1 - discount)) steps 5 % of the way is left."""
-    return round(3.0 / (float(configuration.settings.get("tau", 1.0)) * (1.0 - configuration.discount)))
 
 
 def last_row(rows: Sequence[Row], member: Member, stage: str | None = None) -> Row:
