@@ -14,7 +14,7 @@ for file in sorted(f for folder in sys.argv[1:] for f in Path(folder).glob("cell
     late = curve[-max(1, len(curve) // 4) - 1 : -1]  # evaluations of the last quarter, before the last
     rows.append({
         "task": about["task"], "limit": about["limit"], "method": about["variant"]["label"], "seed": about["seed"],
-        "return": test["return"].mean(), "discounted cost": test["discounted_cost"].mean(),
+        "return": test["return"].mean(), "discounted return": test["discounted_return"].mean(), "discounted cost": test["discounted_cost"].mean(),
         "cost per step": test["episode_cost"].sum() / test["length"].sum(), "pace": about["limit"] / 100,
         "length": test["length"].mean(), "over the limit": np.mean(test["discounted_cost"] > about["limit"]),
         "steady": all(abs(value - curve[-1]) <= 0.1 * abs(curve[-1]) for value in late), "seconds": cell["seconds"],
@@ -26,9 +26,9 @@ def line(values):
     return "| " + " | ".join(values) + " |"
 
 
-print(line(["task", "limit", "method", "seeds", "return (least to greatest)", "discounted cost", "cost per step", "pace",
+print(line(["task", "limit", "method", "seeds", "return (least to greatest)", "discounted return", "discounted cost", "cost per step", "pace",
             "least mean length", "episodes over the limit", "steady"]))  # fmt: skip
-print(line(["---"] * 11))
+print(line(["---"] * 12))
 for key in dict.fromkeys((row["task"], row["limit"], row["method"]) for row in rows):
     group = [row for row in rows if (row["task"], row["limit"], row["method"]) == key]
     column = {name: np.array([row[name] for row in group]) for name in group[0]}
@@ -36,6 +36,7 @@ for key in dict.fromkeys((row["task"], row["limit"], row["method"]) for row in r
     print(line([
         key[0].removesuffix("-torque"), f"{key[1]:g}", key[2], ", ".join(map(str, column["seed"])),
         f"{earned.mean():.0f} ({earned.min():.0f} to {earned.max():.0f})",
+        f"{column['discounted return'].mean():.1f}",
         f"{column['discounted cost'].mean():.1f} (at most {column['discounted cost'].max():.1f})",
         f"{column['cost per step'].mean():.3f} (at most {column['cost per step'].max():.3f})", f"{key[1] / 100:.2f}",
         f"{column['length'].min():.0f}", f"{column['over the limit'].mean():.0%}",
