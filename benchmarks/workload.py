@@ -32,13 +32,13 @@ class OneKeptAction(PaperCPQ):
     choose_ood = CPQ.choose_ood
 
 
+WIDTH = 256  # of both hidden layers, unless another is given: that of other implementations
 VARIANTS: dict[str, Any] = {"cpq paper, all": CPQ.paper, "cpq paper, one": OneKeptAction}
 
 
 def method_called(name: str, **settings: Any) -> Learner:
     """A method of ringfence, or one of the variants of CPQ above."""
-    if "hidden" in settings:
-        settings["hidden"] = tuple(settings["hidden"])
+    settings["hidden"] = tuple(settings.get("hidden", (WIDTH, WIDTH)))
     made: Learner = {**METHODS, **VARIANTS}[name](**settings)
     return made
 

@@ -252,6 +252,12 @@ def test_a_quoted_default_is_the_codes(page, kind, name, value):
     assert getattr(kind(), name) == pytest.approx(value)
 
 
+def test_the_widths_of_the_networks_are_the_codes():
+    ours, printed = (" x ".join(map(str, method.hidden)) for method in (CPQ(), PaperCPQ()))
+    row = f"| `hidden`, the widths of the hidden layers | {ours} | {printed} |"
+    assert row in (ROOT / "docs" / "cpq.md").read_text()
+
+
 def test_how_many_steps_critics_need_is_said_once_and_is_what_the_verdict_says():
     text = (ROOT / "docs" / "cpq.md").read_text()
     section = text.split("## How many steps the critics need")[1].split("\n## ")[0]

@@ -43,8 +43,8 @@ class Scale:
     settings: dict[str, Any]
 
 
-# As many steps as CPQ's critics need: `training.defaults.critic_steps`. Narrow networks: four policies in a few minutes.
-FULL = Scale(rows=200_000, steps=15_000, cloning_steps=5_000, episodes=20, settings={"hidden": (128, 128)})
+# As many steps as CPQ's critics need: `training.defaults.critic_steps`.
+FULL = Scale(rows=200_000, steps=15_000, cloning_steps=5_000, episodes=20, settings={})
 QUICK = Scale(rows=4_000, steps=300, cloning_steps=300, episodes=2, settings={"hidden": (32, 32), "cvae_steps": 200})
 
 
