@@ -61,9 +61,9 @@ row = {
     "training_seconds": round(trained, 1),
 }
 state = jax.tree.map(lambda x: x[0], session.state)
-if hasattr(state, "clone_avg"):
+if (cloned := getattr(state, "clone_avg", getattr(state, "clone", None))) is not None:
     mean, std = log.normaliser.mean, log.normaliser.std
-    clone = jax.jit(lambda o: state.clone_avg.mode(o))
+    clone = jax.jit(lambda o: cloned.mode(o))
     row["clone"] = numbers(evaluator(lambda o: jax.device_get(clone((o - mean) / std)), 10, seed=70000, limit=limit, discount=0.99))
 if hasattr(state, "slow") and trial.get("diag"):
     import numpy as np, jax.numpy as jnp
