@@ -2,10 +2,12 @@
 
 import pytest
 
+from ringfence import api
 from ringfence.algorithms import BC, CBPL, CPQ, BCQLag
 from ringfence.training.configuration import Configuration, LogRecord, Member, Schedule
 from ringfence.training.defaults import STEPS, critic_steps, steps_of
 from ringfence.training.verdict import judge
+from tests.logs import narrow_log
 
 MEMBER = Member(0, 10.0)
 
@@ -109,3 +111,12 @@ def test_a_method_without_a_cost_critic_says_so():
 
 def test_a_simulation_says_over_how_many_steps():
     assert "over episodes of 480 steps" in judge(configuration(), MEMBER, trained(9.0), simulated(9.0), []).words
+
+
+def test_training_without_a_number_of_steps_plans_that_many(monkeypatch):
+    """Up to the run itself, which is not made."""
+    planned = []
+    monkeypatch.setattr("ringfence.launch.carry_out", lambda parts, plan, *rest, **options: planned.append(plan.steps))
+    for steps in (None, 7):
+        api.train(narrow_log(rows=100), CPQ(limit=30.0), steps=steps)
+    assert planned == [15_000, 7]
