@@ -140,7 +140,7 @@ class CPQ(PaperCPQ):
 
     name: ClassVar[str] = "cpq"
 
-    hidden: tuple[int, ...] = (128, 128)  # as the report has; twice as wide keeps its pace less well, see docs/cpq.md
+    hidden: tuple[int, ...] = (128, 128)  # those of the report, see docs/cpq.md
     tau: float = 0.02  # critics reach their scale four times as soon as with the paper preset's
     cvae_steps: int = 5_000  # nearly as good a detector as after 20,000, in a quarter of the time
 
