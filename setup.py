@@ -3,9 +3,11 @@
 One library for each instruction set, from the same source: a program chooses among them when it runs, so a wheel also
 works on other processors than its builder's. They are plain shared libraries that XLA calls (`ringfence.kernels.library`
 loads them), not Python modules. Where they cannot be built the installation succeeds without them, and
-`kernels/build.json` keeps the reason, which `ringfence doctor` shows.
+`kernels/build.json` keeps the reason, which `ringfence doctor` shows. It also has the digest of each library: a file that
+was damaged later is not loaded.
 """
 
+import hashlib
 import importlib.metadata
 import importlib.util
 import json
@@ -47,7 +49,9 @@ class BuildKernels(build_ext):
                 if ext.name in self.failed:
                     (KERNELS / Path(self.get_ext_filename(ext.name)).name).unlink(missing_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
-        record = {"jaxlib": jaxlib_version(), "failed": self.failed}
+        files = [folder / Path(self.get_ext_filename(ext.name)).name for ext in self.extensions]
+        digests = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file()}
+        record = {"jaxlib": jaxlib_version(), "sha256": digests, "failed": self.failed}
         (folder / "build.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
     def build_extension(self, ext: Extension) -> None:

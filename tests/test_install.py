@@ -85,10 +85,35 @@ def test_a_failed_build_is_told_with_its_reason(monkeypatch, tmp_path) -> None:
     assert library.choose("avx2") == library.Library("xla", reason="avx2: c++: no such file")
 
 
+@pytest.mark.parametrize("damaged", ["processor", "avx2"])
+def test_a_truncated_library_is_not_loaded(damaged, tmp_path) -> None:
+    """Loading it would end the process with SIGBUS, so it is tried in one of its own."""
+    if library.choose("avx2").path is None:
+        pytest.skip("not built here, or a processor it is not for")
+    copy = shutil.copytree(ROOT / "src" / "ringfence", tmp_path / "ringfence")
+    whole = library.built(damaged)
+    (copy / "kernels" / whole.name).write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    code = "from ringfence.kernels.library import choose; print(choose('avx2').reason)"
+    ran = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout.strip()) == (
+        0,
+        f"avx2: {whole.name} is not the file that was built; install ringfence again",
+    )
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"failed": '])
+def test_a_damaged_record_of_the_build_counts_as_none(content, monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(library, "FOLDER", tmp_path)
+    (tmp_path / "build.json").write_text(content)
+    assert library.build_record() == {}
+    assert "not built" in library.choose("").reason
+
+
 def test_the_best_instruction_set_of_the_processor_is_taken_or_the_one_wished_for(monkeypatch, tmp_path) -> None:
     for name in ("processor", "avx2", "avx512"):
         (tmp_path / f"_{name}{library.EXTENSION_SUFFIXES[0]}").touch()
     monkeypatch.setattr(library, "FOLDER", tmp_path)
+    monkeypatch.setattr(library, "intact", lambda path: True)
     has = {"avx512", "avx2"}
     monkeypatch.setattr(library, "processor_lacks", lambda name: "" if name in has else "too old")
     assert [library.choose(wish).name for wish in ("", "1", "avx2", "avx512", "xla", "0")] == [

@@ -162,6 +162,32 @@ def test_a_single_row_is_judged_like_a_row_of_a_batch(artifact):
         assert judge(s[3], a[3]) == judge(s, a)[3]
 
 
+def test_one_observation_goes_with_several_actions(artifact):
+    s, a = rows()
+    several = artifact.evaluate("cost", s[3], a)
+    np.testing.assert_allclose(several, artifact.evaluate("cost", np.repeat(s[3:4], len(a), 0), a), rtol=1e-6)
+    assert artifact.detector_score(s[3], a).shape == (len(a),)
+
+
+def test_a_single_row_of_a_gaussian_has_no_axis_of_rows(artifact):
+    s, a = rows()
+    alone, among = artifact.evaluate("encoder", s[3], a[3]), artifact.evaluate("encoder", s, a)
+    assert alone.mean.shape == among.mean[3].shape
+    np.testing.assert_allclose(alone.log_std, among.log_std[3], rtol=1e-5)
+
+
+def test_inputs_of_different_lengths_are_an_error_that_says_which(artifact):
+    s, a = rows()
+    with pytest.raises(WrongShape, match=r"'observation': 3, 'action': 2"):
+        artifact.evaluate("cost", s[:3], a[:2])
+
+
+def test_metadata_and_units_are_read_only(artifact):
+    for mapping in (artifact.metadata, artifact.units, artifact.tensors):
+        with pytest.raises(TypeError, match="item assignment"):
+            mapping["x"] = 1
+
+
 def test_a_network_that_is_not_there_or_lacks_an_input_is_named(artifact):
     s, _ = rows()
     with pytest.raises(UnknownName, match="actor, reward_1, reward_2, cost"):

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jax
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 
 from ringfence import CPQ
+from ringfence.algorithms.batches import Transitions
+from ringfence.algorithms.bc import BC
 from ringfence.training import Member, Plan, run
 from ringfence.training.compilation import use_compilation_cache
 from tests.logs import narrow_log
@@ -23,12 +26,27 @@ CASES = {  # seeds, batch size: what is spread over the four devices
     "members and batch": ((0, 1), 16),
     "neither": ((0,), 15),
 }
+OWN_SAMPLER = "own sampler"
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def trained(seeds, batch_size):
     method = CPQ(hidden=(8, 8), batch_size=batch_size, cvae_steps=10, ood_samples=3)
     plan = Plan(method, tuple(Member(seed, 5.0) for seed in seeds), 15, log_every=5, checkpoint_every=5)
+    return run(narrow_log(rows=600), plan, progress=False)
+
+
+@dataclass(frozen=True)
+class LargerBatches(BC):
+    """Draws other batches than `batch_size` says, which could not be split over four devices."""
+
+    def stages(self, steps):
+        (stage,) = super().stages(steps)
+        return (replace(stage, sampler=Transitions(16)),)
+
+
+def trained_on_larger_batches():
+    plan = Plan(LargerBatches(hidden=(8, 8), batch_size=6), (Member(0, 5.0),), 15, log_every=5, checkpoint_every=5)
     return run(narrow_log(rows=600), plan, progress=False)
 
 
@@ -54,6 +72,8 @@ def main(folder):
         for i, tensors in enumerate(policies):
             np.savez(Path(folder) / f"{case}-{i}.npz", **tensors)
         (Path(folder) / f"{case}.json").write_text(json.dumps({"metrics": metrics, "devices": devices_used(case)}))
+    ((tensors,), _) = numbers(trained_on_larger_batches())
+    np.savez(Path(folder) / f"{OWN_SAMPLER}.npz", **tensors)
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +103,14 @@ def test_four_devices_give_the_numbers_of_one(folder, case):
             np.testing.assert_allclose(sharded[name], tensor, rtol=1e-3, atol=2e-4, err_msg=name)
     seen = json.loads((folder / f"{case}.json").read_text())["metrics"]
     assert seen["qc_data"] == pytest.approx(metrics["qc_data"], rel=1e-2, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_a_stage_with_a_sampler_of_its_own_runs_on_four_devices(folder):
+    ((tensors,), _) = numbers(trained_on_larger_batches())
+    sharded = np.load(folder / f"{OWN_SAMPLER}.npz")
+    for name, tensor in tensors.items():
+        np.testing.assert_allclose(sharded[name], tensor, rtol=1e-3, atol=2e-4, err_msg=name)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import numpy as np
 from ringfence.deploy import artifact_file, validation
 from ringfence.deploy.actors import KINDS, Model
 from ringfence.deploy.artifact_file import RANGES, SCALING
-from ringfence.deploy.network import Network, kl_to_standard
+from ringfence.deploy.network import Gaussian, Network, kl_to_standard
 from ringfence.deploy.noise import Noise
 from ringfence.errors import InvalidSetting, UnknownName, WouldOverwrite
 from ringfence.files import atomic_write
@@ -27,7 +27,7 @@ class Artifact:
     `kind` says how the policy acts (a key of `ringfence.deploy.KINDS`); `networks` describes each network and `tensors`
     holds their layers (`NAME.i.weight`, `NAME.i.bias`) and what else the kind needs. Observations are normalised by
     `observation_mean` and `observation_std`; actions in [-1, 1] are scaled to `action_low` ... `action_high`.
-    Everything is checked when an artifact is made or loaded. Nothing in it can be changed.
+    Everything is checked when an artifact is made or loaded. Its fields, arrays and mappings are read-only.
     """
 
     kind: str
@@ -67,10 +67,10 @@ class Artifact:
         put("action_names", self.action_names or tuple(f"action_{i}" for i in range(self.action_dim)))
         for name in ("observation_names", "action_names"):
             put(name, tuple(getattr(self, name)))
-        put("units", dict(self.units))
+        put("units", MappingProxyType(dict(self.units)))
         if self.limit_range is not None:
             put("limit_range", tuple(self.limit_range))
-        put("metadata", validation.json_object(self.metadata))
+        put("metadata", MappingProxyType(validation.json_object(self.metadata)))
         validation.check(self)
 
     @property
@@ -125,8 +125,9 @@ class Artifact:
         limit: Any = None,
         time: Any = None,
     ) -> Any:
-        """The outputs of one network for inputs in the user's units, one row each (or a single row): values of shape
-        (batch,), numbers in [-1, 1], or a `Gaussian` of (mean, log_std)."""
+        """The outputs of one network for inputs in the user's units: values of shape (batch,), numbers in [-1, 1], or a
+        `Gaussian` of (mean, log_std). One row of an input goes with every row of the others; where the observation and all
+        other inputs are a single row, so is what is returned."""
         if name not in self.networks:
             raise UnknownName(f"the artifact has no network {name!r}; it has {', '.join(self.networks) or 'none'}")
         given = {"observation": observations, "action": actions, "latent": latents, "time": time}
@@ -139,10 +140,12 @@ class Artifact:
                     f"network {name!r} takes {', '.join(self.networks[name].inputs)}; {wanted} is missing"
                 )
             rows[wanted] = self._input(wanted, given[wanted])
-        count = max(len(part) for part in rows.values())
+        count = validation.common_count(rows)
         rows = {key: np.broadcast_to(part, (count, part.shape[-1])) for key, part in rows.items()}
         found = self.model(limit=limit).run(name, **rows)
-        return found[0] if np.ndim(observations) == 1 and isinstance(found, np.ndarray) else found
+        if count > 1 or np.ndim(observations) > 1:
+            return found
+        return Gaussian(*(part[0] for part in found)) if isinstance(found, Gaussian) else found[0]
 
     def cost_to_go(self, observations: Any, actions: Any = None, **inputs: Any) -> np.ndarray:
         """The cost critic's expected discounted cost from each state, for these actions or else the policy's own."""
@@ -161,9 +164,8 @@ class Artifact:
 
     def detector_score(self, observations: Any, actions: Any) -> np.ndarray:
         """KL(q(z | s, a) || N(0, 1)) of the detector: large where the log has little like (s, a)."""
-        gaussian = self.evaluate("encoder", observations, actions)
-        found: np.ndarray = kl_to_standard(gaussian)
-        return found[0] if np.ndim(observations) == 1 else found
+        found: np.ndarray = kl_to_standard(self.evaluate("encoder", observations, actions))
+        return found
 
     @property
     def detector_threshold(self) -> float | None:

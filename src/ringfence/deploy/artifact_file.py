@@ -38,6 +38,7 @@ def header_of(artifact: "Artifact") -> dict[str, str]:
     stated = {f.name: getattr(artifact, f.name) for f in fields(artifact) if f.name not in kept_as_tensors}
     stated["networks"] = {name: asdict(network) for name, network in sorted(artifact.networks.items())}
     stated["tensors"] = {name: list(tensor.shape) for name, tensor in sorted(tensors_of(artifact).items())}
+    stated |= {"units": dict(artifact.units), "metadata": dict(artifact.metadata)}
     text = json.dumps(stated, sort_keys=True, allow_nan=False)
     return {"format": FORMAT, "format_version": FORMAT_VERSION, "artifact": text}
 

@@ -178,6 +178,14 @@ def rows(name: str, value: np.ndarray, width: int | None) -> None:
         raise NonFiniteValue(f"{name}{where} is {value[tuple(where)]}; networks need finite numbers")
 
 
+def common_count(inputs: Mapping[str, np.ndarray]) -> int:
+    """How many rows inputs of a network have, where a single row goes with any number of rows."""
+    counts = {name: len(rows) for name, rows in inputs.items() if len(rows) != 1}
+    if len(set(counts.values())) > 1:
+        raise WrongShape(f"inputs must have one row each or equally many, not {counts}")
+    return next(iter(counts.values()), 1)
+
+
 def json_object(value: Any) -> dict[str, Any]:
     """A copy of `value` as JSON has it; an error unless it is an object of JSON values."""
     try:

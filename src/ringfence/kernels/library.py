@@ -6,6 +6,7 @@ imports JAX.
 """
 
 import ctypes
+import hashlib
 import json
 import os
 from functools import cache
@@ -49,15 +50,24 @@ def choose(setting: str) -> Library:
 
 def obstacle(name: str) -> str:
     """Why the library of this instruction set cannot be used; empty if it can."""
-    if built("processor") is None or built(name) is None:
-        failed = build_record().get("failed", {})
-        return str(failed.get(f"ringfence.kernels._{name}", "not built; `pip install` builds the kernels"))
+    for needed in ("processor", name):
+        path = built(needed)
+        if path is None:
+            failed = build_record().get("failed", {})
+            return str(failed.get(f"ringfence.kernels._{name}", "not built; `pip install` builds the kernels"))
+        if not intact(path):
+            return f"{path.name} is not the file that was built; install ringfence again"
     return processor_lacks(name)
 
 
 def built(name: str) -> Path | None:
     paths = (FOLDER / f"_{name}{suffix}" for suffix in EXTENSION_SUFFIXES)
     return next((path for path in paths if path.is_file()), None)
+
+
+def intact(path: Path) -> bool:
+    """Whether the file is as `setup.py` left it: a truncated library would end the process with SIGBUS."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() == build_record().get("sha256", {}).get(path.name)
 
 
 @cache
@@ -70,7 +80,10 @@ def processor_lacks(name: str) -> str:
 
 
 def build_record() -> dict[str, Any]:
-    """What `setup.py` wrote down: the version of jaxlib it built with, and what failed. Empty if it never ran."""
-    path = FOLDER / "build.json"
-    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return record
+    """What `setup.py` wrote down: the version of jaxlib it built with, the digest of each library, and what failed. Empty
+    if it never ran, or if the file is damaged."""
+    try:
+        record = json.loads((FOLDER / "build.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}

@@ -23,7 +23,7 @@ from ringfence.training.plan import Plan
 from ringfence.training.population import Programs, compile_programs, without_limit, zero_sums
 from ringfence.training.record import Run
 from ringfence.training.rundir import RunDirectory
-from ringfence.training.sharding import layout_for
+from ringfence.training.sharding import layout_of
 from ringfence.training.streams import Row
 
 Evaluate = Callable[[Policy, Member], Mapping[str, float]]
@@ -76,7 +76,7 @@ class Session:
         self.stages = self.method.stages(plan.steps)
         self.dataset = plan.learns_from(dataset)
         self.spec = spec_of(self.dataset)
-        self.layout = layout_for(len(plan.members), self.method.batch_size)
+        self.layout = layout_of(self.method, len(plan.members))
         columns = self.method.columns(self.dataset) if isinstance(self.method, AddsColumns) else None
         self.data = self.layout.copy(to_device(self.dataset, columns))
         self.sample = diagnostic_sample(self.dataset, self.data, self.method.discount)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from ringfence.algorithms.batches import DeviceData, Sample, Sampler
 from ringfence.algorithms.interface import Learner, Metrics, Spec, State, Update, sampler_of
 from ringfence.randomness import random_key
-from ringfence.training.sharding import layout_for
+from ringfence.training.sharding import layout_of
 
 CALIBRATION_ROWS = 20_000
 PREPARING = 300  # the purpose of a member's random key that its sampler is prepared with
@@ -50,7 +50,7 @@ def compile_programs(method: Learner, spec: Spec, stage_index: int, members: int
     stage = method.stages(1)[stage_index]
     purpose = 1 + stage_index
     sampler = sampler_of(method, stage)
-    layout = layout_for(members, sampler.size)
+    layout = layout_of(method, members)
 
     def over_members(function: Callable[..., Any], mapped: tuple[int | None, ...]) -> Callable[..., Any]:
         """Map over the leading axis of the arguments marked 0; not for one member: batched products are slower."""

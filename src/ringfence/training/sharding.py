@@ -13,6 +13,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from ringfence.algorithms.interface import Learner, sampler_of
+
 Tree = TypeVar("Tree")
 MEMBERS, BATCH = "members", "batch"
 
@@ -53,6 +55,11 @@ class Layout(NamedTuple):
         spec: Any = PartitionSpec
         placed: Tree = place(tree, NamedSharding(self.mesh, spec(*axes)))
         return placed
+
+
+def layout_of(method: Learner, members: int) -> Layout:
+    """One layout for all stages of a run: the state stays on its devices from one to the next."""
+    return layout_for(members, gcd(*(sampler_of(method, stage).size for stage in method.stages(1))))
 
 
 def layout_for(members: int, batch_size: int) -> Layout:
