@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ringfence.algorithms.checks import check_settings, positive
+from ringfence.algorithms.checks import at_most_one, check_settings, positive
 from ringfence.algorithms.cpq import cost_bellman_target
 from ringfence.algorithms.critics import Critics, fresh_critics
 from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec
@@ -190,8 +190,10 @@ class CandidateMethod:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        positive(self, "tau", "cvae_steps", "beta", "decoder_std", "candidates")
-        positive(self, "soft_clipping", "lambda_rate", "lambda_proportional", "lambda_derivative", zero=True)
+        positive(self, "cvae_steps", "beta", "decoder_std", "candidates")
+        at_most_one(self, "tau")
+        at_most_one(self, "soft_clipping", zero=True)
+        positive(self, "lambda_rate", "lambda_proportional", "lambda_derivative", zero=True)
 
     def common_state(self, keys: PRNGKeyArray, limit: Scalar, spec: Spec) -> dict[str, Any]:
         """The fields of `CandidateState` before training, from four keys."""

@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.cbpl_response import Fitting, Response, Scalar, act, estimate
-from ringfence.algorithms.checks import check_settings, positive
+from ringfence.algorithms.checks import at_most_one, check_settings, positive
 from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec, Stage
 from ringfence.algorithms.optimise import Adam
 from ringfence.errors import InvalidSetting
@@ -94,7 +94,8 @@ class CBPL:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        positive(self, "tau", "fqi_steps", "fqe_steps", "rounds", "price_bound")
+        positive(self, "fqi_steps", "fqe_steps", "rounds", "price_bound")
+        at_most_one(self, "tau")
         positive(self, "price_rate", zero=True)
 
     @classmethod

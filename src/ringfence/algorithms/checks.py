@@ -35,6 +35,15 @@ def fraction(method: Any, *fields: str) -> None:
             raise InvalidSetting(f"{field} must be a number from 0 up to (but not) 1, not {value!r}")
 
 
+def at_most_one(method: Any, *fields: str, zero: bool = False) -> None:
+    """For rates and weights of an average."""
+    for field in fields:
+        value = getattr(method, field)
+        if not (is_number(value) and (0 < value <= 1 or (zero and value == 0))):
+            wanted = "a number from 0 to 1" if zero else "a number above 0, at most 1"
+            raise InvalidSetting(f"{field} must be {wanted}, not {value!r}")
+
+
 def one_of(method: Any, field: str, allowed: tuple[str, ...]) -> None:
     value = getattr(method, field)
     if value not in allowed:

@@ -9,7 +9,7 @@ import equinox as eqx
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ringfence.algorithms.checks import check_settings, fraction, one_of, positive
+from ringfence.algorithms.checks import at_most_one, check_settings, fraction, one_of, positive
 from ringfence.algorithms.cpq_watch import cpq_diagnostics, cpq_warnings
 from ringfence.algorithms.critics import Critics, describe_critics
 from ringfence.algorithms.interface import Batch, Export, Metrics, Sample
@@ -65,9 +65,9 @@ class CPQSettings:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        positive(self, "actor_learning_rate", "tau", "cvae_steps", "ood_samples", "beta", "decoder_std")
-        positive(self, "ood_limit_ratio")
-        positive(self, "alpha_rate", zero=True)
+        positive(self, "actor_learning_rate", "cvae_steps", "ood_samples", "beta", "decoder_std", "ood_limit_ratio")
+        at_most_one(self, "tau")
+        positive(self, "alpha_rate", *(() if self.alpha is None else ("alpha",)), zero=True)
         fraction(self, "ood_quantile")
         one_of(self, "actor_gradient", ("reparametrised", "score"))
 

@@ -1,5 +1,6 @@
 """The methods and their settings as tables."""
 
+import re
 from dataclasses import fields
 from importlib import import_module
 
@@ -10,13 +11,22 @@ from ringfence.algorithms import METHODS
 from ringfence.algorithms.named import class_of
 
 
+def first_sentence(text: str) -> str:
+    """
+    >>> first_sentence("CBPL (Le et al. 2019): a game.\\n\\nIts players")
+    'CBPL (Le et al. 2019): a game.'
+    """
+    words = " ".join(text.strip().split("\n\n")[0].split())
+    return re.split(r"(?<=\.)\s+(?=[A-Z])", words)[0]
+
+
 def print_methods(name: str | None = None) -> None:
     """A line per method, or, given one, a line per setting."""
     console = Console()
     if name is None:
         table = Table("method", "what it is")
         for key, method in METHODS.items():
-            table.add_row(key, (import_module(method.__module__).__doc__ or "").strip().splitlines()[0])
+            table.add_row(key, first_sentence(import_module(method.__module__).__doc__ or ""))
         console.print(table)
         return
     kind = class_of(name)
