@@ -94,7 +94,9 @@ def test_a_truncated_library_is_not_loaded(damaged, tmp_path) -> None:
     whole = library.built(damaged)
     (copy / "kernels" / whole.name).write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
     code = "from ringfence.kernels.library import choose; print(choose('avx2').reason)"
-    ran = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
+    )
     assert (ran.returncode, ran.stdout.strip()) == (
         0,
         f"avx2: {whole.name} is not the file that was built; install ringfence again",

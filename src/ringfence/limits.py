@@ -99,12 +99,12 @@ def discounted_steps(discount: float, horizon: float) -> float:
     return float((1.0 - discount**horizon) / (1.0 - discount))
 
 
-def over_horizon(endless: float, discount: float, horizon: float) -> float:
-    """The part of an endless discounted sum that falls into its first `horizon` steps, at a steady pace."""
-    return float(endless * (1.0 - discount**horizon))
+def over_horizon(infinite: float, discount: float, horizon: float) -> float:
+    """The part of a discounted sum over an infinite horizon that falls into its first `horizon` steps, at a steady pace."""
+    return float(infinite * (1.0 - discount**horizon))
 
 
 def horizon_words(discount: float, horizon: float) -> str:
-    """How much of an endless sum falls into the first `horizon` steps: "over 50 steps it is ..."."""
+    """How much of a sum over an infinite horizon falls into the first `horizon` steps: "over 50 steps it is ..."."""
     part = f"{over_horizon(1.0, discount, horizon):.3g}"
     return "as good as the same" if part == "1" else f"{part} times as much at a steady pace"

@@ -23,8 +23,7 @@ def test_a_setting_outside_its_range_is_named_with_the_range(method, setting, sa
 
 
 @pytest.mark.parametrize(
-    ("method", "setting"),
-    [("cpq", {"alpha": 0.0}), ("cpq", {"tau": 1.0}), ("bcq-lag", {"soft_clipping": 0.0})],
+    ("method", "setting"), [("cpq", {"alpha": 0.0}), ("cpq", {"tau": 1.0}), ("bcq-lag", {"soft_clipping": 0.0})]
 )
 def test_the_ends_of_a_range_belong_to_it(method, setting):
     made = METHODS[method](**setting)

@@ -99,8 +99,8 @@ def test_the_aggregate_of_one_seed_each_has_no_intervals(tmp_path):
 def test_without_a_simulator_the_table_says_what_the_critics_expect(tmp_path):
     two = [result("cpq", seed, tested=False, limit=10.5) for seed in (0, 1)]
     rows = results_table(gather(folder(tmp_path, two, references=False)))
-    assert column(rows, "expected cost (endless)") == ["10.50 [10.00, 11.00]"]
-    assert "expected return (endless)" in rows[0]
+    assert column(rows, "expected cost (infinite horizon)") == ["10.50 [10.00, 11.00]"]
+    assert "expected return (infinite horizon)" in rows[0]
     assert column(rows, "seeds over limit") == ["1 of 2"]
     files = write_report(tmp_path)
     assert {file.suffix for file in files} == {".md", ".csv", ".tex"}
@@ -282,7 +282,7 @@ def test_a_folder_without_results_is_named(tmp_path):
 
 
 def test_a_limit_per_step_is_that_of_the_episodes_whose_costs_stand_beside_it(tmp_path):
-    """A log of the user's own has no references. Over 119 steps 10 discounted is 0.143 a step, without end 0.1."""
+    """A log of the user's own has no references. Over 119 steps 10 discounted is 0.143 a step, without a horizon 0.1."""
     cells = [result("cpq", 0, limit=limit, log="mine") for limit in (10.0, 20.0)]
     for cell in cells:
         cell["test"]["length"] = [119, 119]

@@ -60,13 +60,13 @@ def test_every_cell_is_a_row_with_what_it_earned_and_cost(sweep):
 def test_the_page_says_over_how_many_steps(sweep):
     page = read(write_sweep_page(sweep)).text
     assert "fresh simulated episodes: return; discounted cost, over episodes of up to 1000 steps" in page
-    assert "by simulation, or by the critic's sum without end" in page
+    assert "by simulation, or by the critic's sum over an infinite horizon" in page
 
 
 def test_a_sweep_without_a_simulator_is_compared_by_sums_without_end(tmp_path):
     found = sweep_numbers(folder(tmp_path, [result("cpq", seed, tested=False) for seed in (0, 1)]))
-    assert found.measure == "discounted sums without end"
-    assert found.axes == ("discounted cost, without end", "discounted return, without end")
+    assert found.measure == "discounted sums over an infinite horizon"
+    assert found.axes == ("discounted cost, over an infinite horizon", "discounted return, over an infinite horizon")
 
 
 def test_simulated_runs_are_compared_over_the_steps_that_were_simulated():
@@ -78,7 +78,7 @@ def test_simulated_runs_are_compared_over_the_steps_that_were_simulated():
 
 
 def test_critics_of_runs_are_compared_over_the_logs_horizon():
-    """Sums of 20 and 100 without end; 50 steps at 0.99 have 39.5 % of them."""
+    """Sums of 20 and 100 over an infinite horizon; 50 steps at 0.99 have 39.5 % of them."""
     run = run_with()
     run.path = Path("mine")  # its judgements and policies would be there
     (candidate,) = of_run("cpq", run, "the critics, at a steady pace")

@@ -55,7 +55,7 @@ def test_the_page_says_what_is_expected_where_it_was_watched_or_asked_for(run, p
 
 def test_the_page_says_that_a_range_of_limits_is_shown_without_end(page):
     axes = [label["text"] for label in objects(content(page), "PlainText")]
-    assert {"discounted cost, without end", "discounted return, without end"} <= set(axes)
+    assert {"discounted cost, over an infinite horizon", "discounted return, over an infinite horizon"} <= set(axes)
     share = f"{1 - 0.99**50:.3g}"
     assert (
         f"They have no end; over the log's 50 steps they are {share} times as much at a steady pace" in read(page).text
@@ -63,10 +63,10 @@ def test_the_page_says_that_a_range_of_limits_is_shown_without_end(page):
 
 
 def test_words_compare_the_expected_cost_with_the_limit():
-    """Both without end, as the verdict has it: over 50 steps a cost of 8.25 would be 3.26, inside any limit here."""
+    """Both over an infinite horizon, as the verdict has it: over 50 steps 8.25 would be 3.26, inside any limit."""
     said = [limit_words(np.array([6.0, 12.0]), np.array([8.0, 9.0]), np.array([1.0, 2.0]), x) for x in (7.5, 9.0)]
     assert (
-        "a limit of 7.5, the policy is expected to cost 8.25 (OUTSIDE) and to earn 1.25, discounted without end"
+        "a limit of 7.5, the policy is expected to cost 8.25 (OUTSIDE) and to earn 1.25, discounted over an infinite horizon"
         in said[0]
     )
     assert "a limit of 9, the policy is expected to cost 8.5 (inside) and to earn 1.5" in said[1]

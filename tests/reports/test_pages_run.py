@@ -82,7 +82,7 @@ def test_a_longer_simulation_stands_beside_the_log_over_as_many_steps(run, tmp_p
 def test_the_page_says_over_how_many_steps_its_numbers_are(run, page):
     found = read(page)
     share = f"{1 - 0.99**50:.3g}"
-    endless = f"The critics' sum without end; over 50 steps it is {share} times as much at a steady pace."
+    endless = f"The critics' sum over an infinite horizon; over 50 steps it is {share} times as much at a steady pace."
     assert found.text.count(endless) == 2  # the cost and the return over training
     axes = [label["text"] for label in objects(content(page), "PlainText")]
     assert "discounted cost over 50 steps" in axes
@@ -91,10 +91,10 @@ def test_the_page_says_over_how_many_steps_its_numbers_are(run, page):
 
 @pytest.mark.parametrize(("cost", "later"), [(12.0, True), (8.0, False), (30.0, False)])
 def test_a_policy_left_of_the_limit_that_breaks_it_later_says_so_on_the_page(run, cost, later, tmp_path):
-    """The limit is 9. A sum of 12 without end is 4.7 over 50 steps; 8 is inside for good, 30 is 11.8, outside already."""
+    """The limit is 9. A sum of 12 over an infinite horizon is 4.7 over 50 steps; 8 stays inside, 30 is 11.8, outside."""
     text = read(write_page(run_page(simulated_run(run, cost), LOG), tmp_path / "page.html")).text
-    assert ("outside it without end by the critics: policy costs 12" in text) is later
-    assert ("outside it without end" in text) is later
+    assert ("by the critics outside it over an infinite horizon: policy costs 12" in text) is later
+    assert ("outside it over an infinite horizon" in text) is later
 
 
 def test_learning_and_health_are_drawn_with_names_and_the_limit(run, page):
@@ -152,7 +152,7 @@ def test_several_policies_have_a_table_of_verdicts_and_of_many_the_page_counts(s
     found = read(page)
     assert [row[:3] for row in found.tables["verdicts"][1:3]] == [["0", "9", "inside"], ["1", "9", "outside"]]
     by = [row[4] for row in found.tables["verdicts"][1:3]]
-    assert by == ["cost critic, without end", "simulation, to the end of its episodes"]
+    assert by == ["cost critic, over an infinite horizon", "simulation, to the end of its episodes"]
     assert (f"{seeds - 1} of {seeds} policies inside the limit" in found.text) == (seeds == 4)
     assert ("Seed 1, verdict of training: outside" in found.text) == (seeds == 2)
     assert "seed 1: action_0" in found.text  # a choice for each policy and action

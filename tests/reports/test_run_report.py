@@ -44,7 +44,10 @@ def test_the_table_says_that_expected_sums_have_no_end(tmp_path):
     console = Console(record=True, width=200, file=open(tmp_path / "out", "w"))  # noqa: SIM115
     print_run(run_with(), console)
     text = console.export_text()
-    assert "without end; over the log's horizon of 50 steps they are 0.395 times as much at a steady pace" in text
+    assert (
+        "over an infinite horizon; over the log's horizon of 50 steps they are 0.395 times as much at a steady pace"
+        in text
+    )
 
 
 def test_expected_sums_stand_in_the_table_over_the_logs_horizon_too():
@@ -52,7 +55,7 @@ def test_expected_sums_stand_in_the_table_over_the_logs_horizon_too():
     print_run(run_with([{**SIMULATED, "share_over_limit": 0.0, "episode_cost": 1.0}]), console)
     text = console.export_text()
     share = 1 - 0.99**50
-    for heading in ("expected cost, endless", "expected cost, 50 steps", "expected return, 50 steps"):
+    for heading in ("expected cost, infinite horizon", "expected cost, 50 steps", "expected return, 50 steps"):
         assert heading in text
     assert f"{20 * share:.4g}" in text
     assert f"{100 * share:.4g}" in text
@@ -60,26 +63,26 @@ def test_expected_sums_stand_in_the_table_over_the_logs_horizon_too():
 
 
 def test_where_episodes_cover_almost_all_of_a_sum_the_table_has_it_once():
-    """1,000 steps at 0.99 are all but 0.00004 of a sum without end."""
+    """1,000 steps at 0.99 are all but 0.00004 of a sum over an infinite horizon."""
     console = Console(record=True, width=200, file=io.StringIO())
     print_run(run_with(horizon=1000), console)
     text = console.export_text()
-    assert "expected return, endless" in text
+    assert "expected return, infinite horizon" in text
     assert "expected cost, 1000 steps" not in text
 
 
 def test_a_policy_left_of_the_limit_that_breaks_it_later_says_so_in_the_picture():
-    """A sum of 20 without end is 7.9 over 50 steps, left of a limit of 9: the verdict is outside all the same."""
+    """A sum of 20 over an infinite horizon is 7.9 over 50 steps, inside a limit of 9: the verdict is outside."""
     axes = Figure().subplots()
     _plot_beside_log(run_with(), LOG, axes)
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert "policy, seed 3 (expected; OUTSIDE without end: 20)" in labels
+    assert "policy, seed 3 (expected; OUTSIDE over an infinite horizon: 20)" in labels
     assert run_with().verdict.judgement == "outside"
 
 
 @pytest.mark.parametrize("cost", [8.0, 30.0])
 def test_a_policy_on_one_side_of_the_limit_is_drawn_without_a_word_about_later(cost):
-    """8 without end is inside a limit of 9 for good; 30 is 11.8 over 50 steps, to be seen outside."""
+    """8 over an infinite horizon is inside a limit of 9 for good; 30 is 11.8 over 50 steps, to be seen outside."""
     axes = Figure().subplots()
     _plot_beside_log(run_with(cost=cost), LOG, axes)
     assert "policy, seed 3 (expected)" in [text.get_text() for text in axes.get_legend().get_texts()]

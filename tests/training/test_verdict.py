@@ -96,11 +96,11 @@ def test_a_run_that_is_not_told_how_many_steps_trains_as_long_as_its_critics_nee
 def test_a_sum_without_end_is_said_to_be_one_where_episodes_are_short():
     words = judge(configuration(horizon=119), MEMBER, trained(8.0), [], []).words
     over = 8.0 * (1 - 0.99**119)
-    assert f"(without end; at a steady pace {over:.3g} over 119 steps" in words
-    assert "without end" not in judge(configuration(horizon=1000), MEMBER, trained(8.0), [], []).words
+    assert f"(over an infinite horizon; at a steady pace {over:.3g} over 119 steps" in words
+    assert "over an infinite horizon" not in judge(configuration(horizon=1000), MEMBER, trained(8.0), [], []).words
     below_zero = judge(configuration(horizon=119), MEMBER, trained(-8.0), [], []).words  # critics may err below 0
-    assert f"(without end; at a steady pace {-over:.3g} over 119 steps" in below_zero
-    assert "without end" not in judge(configuration(horizon=1000), MEMBER, trained(-8.0), [], []).words
+    assert f"(over an infinite horizon; at a steady pace {-over:.3g} over 119 steps" in below_zero
+    assert "over an infinite horizon" not in judge(configuration(horizon=1000), MEMBER, trained(-8.0), [], []).words
 
 
 def test_a_method_without_a_cost_critic_says_so():

@@ -39,7 +39,7 @@ class Batch(NamedTuple):
 
 class Sample(NamedTuple):
     """A fixed part of the log for diagnostics, with what really followed each row (discounted, within its episode; if all
-    episodes were cut off early, brought to a sum without end)."""
+    episodes were cut off early, brought to a sum over an infinite horizon)."""
 
     batch: Batch
     cost_to_go: Float[Array, " batch"]

@@ -227,9 +227,9 @@ class CBPL:
         if abs(last["sample_qr_policy"]) > DIVERGED * max(abs(last["greatest_return_to_go"]), 1.0):
             return [
                 f"FQE does not fit the log: it promises the newest response {last['sample_qr_policy']:.4g} where the "
-                f"best logged row earned {last['greatest_return_to_go']:.4g} (discounted, without end). Its policy is far "
-                f"from the log (root mean square distance {last['policy_distance']:.2g} of half the action range); "
-                "neither its estimates nor the gap mean anything then."
+                f"best logged row earned {last['greatest_return_to_go']:.4g} (discounted, over an infinite horizon). "
+                f"Its policy is far from the log (root mean square distance {last['policy_distance']:.2g} of half the "
+                "action range); neither its estimates nor the gap mean anything then."
             ]
         return []
 

@@ -108,7 +108,7 @@ class Imagined(eqx.Module):
     horizon: Int[Array, ""]
     steps: Int[Array, ""]
     pace: Float[Array, " groups"]  # cost per step in the second half of the horizon
-    from_start: Float[Array, " groups"]  # discounted cost of an endless episode, from where logged episodes start
+    from_start: Float[Array, " groups"]  # discounted cost over an infinite horizon, from where logged episodes start
 
     @classmethod
     def create(cls, spec: Spec, limits: Float[Array, " bands"], discount: float, key: PRNGKeyArray) -> "Imagined":

@@ -78,7 +78,7 @@ def policy_warnings(history: Sequence[Mapping[str, float]]) -> list[str]:
         if values[-1] > ceiling:
             found.append(
                 f"Qr inflates: it promises {values[-1]:.4g} where no logged row earned more than "
-                f"{rows[-1]['greatest_return_to_go']:.4g} (discounted, over an infinite horizon), and it keeps rising; do not "
-                "trust this policy. With the default preset a larger anchor helps; the paper preset has none."
+                f"{rows[-1]['greatest_return_to_go']:.4g} (discounted, over an infinite horizon), and it keeps rising; "
+                "do not trust this policy. With the default preset a larger anchor helps; the paper preset has none."
             )
     return found

@@ -1,7 +1,7 @@
 """A run as a table, a picture and a verdict in words.
 
-Logged episodes stop, at the latest, at the log's horizon H; critics' values go on without end. Beside logged episodes, a
-critic's value is therefore shown over H steps: times (1 - discount^H), as if the cost (or reward) came at a steady pace.
+Logged episodes stop, at the latest, at the log's horizon H; critics' values are over an infinite horizon. Beside logged
+episodes a critic's value is therefore shown over H steps: times (1 - discount^H), as if it came at a steady pace.
 """
 
 from pathlib import Path
@@ -27,9 +27,11 @@ def print_run(run: Run, console: Console) -> None:
     table = Table(title=f"{configuration.method}, {configuration.schedule.steps:,} steps", title_justify="left")
     evaluated = bool(run.evaluations)
     short = over_horizon(1.0, discount, horizon) <= ALMOST_ALL
-    columns = ["seed", "limit", "expected cost, endless"]
+    columns = ["seed", "limit", "expected cost, infinite horizon"]
     columns += (
-        [f"expected {what}, {horizon} steps" for what in ("cost", "return")] if short else ["expected return, endless"]
+        [f"expected {what}, {horizon} steps" for what in ("cost", "return")]
+        if short
+        else ["expected return, infinite horizon"]
     )
     columns += ["discounted return", "discounted cost", "return", "cost", "episodes over limit"] if evaluated else []
     for column in columns:
@@ -52,8 +54,8 @@ def print_run(run: Run, console: Console) -> None:
     lengths = [row["length"] for row in run.evaluations if "length" in row]
     simulated = f"; the other columns are simulated episodes of up to {max(lengths):.0f} steps" if lengths else ""
     console.print(
-        f"expected: the critics' discounted sums (at {discount:g}) without end; over the log's horizon of {horizon} steps "
-        f"they are {horizon_words(discount, horizon)}{simulated}",
+        f"expected: the critics' discounted sums (at {discount:g}) over an infinite horizon; over the log's horizon of "
+        f"{horizon} steps they are {horizon_words(discount, horizon)}{simulated}",
         highlight=False,
         soft_wrap=True,
     )
@@ -103,8 +105,8 @@ def _plot_beside_log(run: Run, dataset: Dataset, axes: Any) -> None:
 
 
 def _later(cost: float, share: float, limit: float) -> str:
-    """A star left of the limit whose sum without end, which the verdict goes by, is on the other side of it."""
-    return f"; OUTSIDE without end: {cost:.3g}" if share * cost <= limit < cost else ""
+    """A star left of the limit whose sum over an infinite horizon, which the verdict goes by, is on the other side of it."""
+    return f"; OUTSIDE over an infinite horizon: {cost:.3g}" if share * cost <= limit < cost else ""
 
 
 def _plot_training(run: Run, axes: Any, name: str) -> None:

@@ -71,8 +71,8 @@ def expectations_table(gathered: Gathered) -> Rows:
             "method",
             "seeds",
             "steps",
-            "expected return (endless)",
-            "expected cost (endless)",
+            "expected return (infinite horizon)",
+            "expected cost (infinite horizon)",
             "seeds over limit",
         ]
     ]

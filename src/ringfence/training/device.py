@@ -74,9 +74,8 @@ def spec_of(dataset: Dataset) -> Spec:
 
 def diagnostic_sample(dataset: Dataset, data: DeviceData, discount: float) -> Sample:
     """A fixed sample of rows, with what followed them, and of the states that episodes start in. Rows too near to a
-    truncation are left out: the log does not show their future. Where it shows that of no row, those with half an episode
-    or more before them are taken, and what followed is brought to a sum without end, as critics have it, at a steady
-    pace."""
+    truncation are left out: the log does not show their future. If it shows that of no row, rows with at least half an
+    episode left are taken, and their sums are extrapolated to an infinite horizon, as critics have it, at a steady pace."""
     rng = np.random.default_rng(0)
     lengths = dataset.episode_ends - dataset.episode_starts
     remaining = np.repeat(dataset.episode_ends, lengths) - np.arange(len(dataset))

@@ -1,7 +1,8 @@
 """Whether a policy is inside its limit, by what evidence, and whether to believe it.
 
-A cost critic's value is a discounted sum without end; logged episodes stop at the log's horizon, simulated ones at the
-task's. Each sentence says which it means. A critic is held to the limit without end, the stricter of the two readings.
+A cost critic's value is a discounted sum over an infinite horizon; logged episodes stop at the log's horizon, simulated
+ones at the task's. Each sentence says which it means. A critic is held to the limit over an infinite horizon, the
+stricter of the two readings.
 """
 
 from collections.abc import Sequence
@@ -14,10 +15,11 @@ from ringfence.training.configuration import Configuration, Member
 
 Row = dict[str, Any]
 Judgement = Literal["inside", "outside", "unsure", "no estimate"]
-ALMOST_ALL = 0.99  # of a sum without end: where the log's horizon covers more, one number stands for both
+ALMOST_ALL = 0.99  # of a sum over an infinite horizon: where the log's horizon covers more, one number stands for both
 DISAGREE = (
-    "the critic above says otherwise: it counts without end, and it trained the policy. This judgement is over the log's "
-    "horizon, by episodes that training did not see. Until you know why they differ, plan for the worse of the two"
+    "the critic above says otherwise: it counts over an infinite horizon, and it trained the policy. This judgement is "
+    "over the log's horizon, by episodes that training did not see. Until you know why they differ, plan for the "
+    "worse of the two"
 )
 
 
@@ -103,7 +105,8 @@ def _also_over_horizon(cost: float, configuration: Configuration) -> str:
         return ""
     finite = over_horizon(cost, configuration.discount, configuration.horizon)
     return (
-        f" (without end; at a steady pace {finite:.3g} over {configuration.horizon} steps, the log's longest episode)"
+        f" (over an infinite horizon; at a steady pace {finite:.3g} over {configuration.horizon} steps, the log's longest "
+        "episode)"
     )
 
 

@@ -156,7 +156,8 @@ def _largest(found: Differences, log: Dataset) -> Table:
     headings += [with_unit(log.observation_names[i], log) for i in shown]
     rows = tuple(_changed_row(changed, shown, log.source is not None, costs) for changed in found.largest)
     caption = (
-        "At most two rows of an episode, counted from 0. Expected cost: the cost critic's discounted sum, without end."
+        "At most two rows of an episode, counted from 0. Expected cost: the cost critic's discounted sum over an infinite "
+        "horizon."
     )
     if left := len(log.observation_names) - len(shown):
         caption += f" Of the observations the {len(shown)} on which the change depends most; {left} more are left out."

@@ -98,10 +98,10 @@ def sweep_numbers(results: Path, described: Described | None = None) -> Comparis
         kind="sweep",
         title=gathered.name,
         evidence="fresh simulated episodes" if tested else "the critics",
-        measure=f"return; discounted cost, {steps_of(found)}" if tested else "discounted sums without end",
+        measure=f"return; discounted cost, {steps_of(found)}" if tested else "discounted sums over an infinite horizon",
         axes=("discounted cost", "return")
         if tested
-        else ("discounted cost, without end", "discounted return, without end"),
+        else ("discounted cost, over an infinite horizon", "discounted return, over an infinite horizon"),
         candidates=candidates,
         groups=groups_of(candidates),
         choices=choices,

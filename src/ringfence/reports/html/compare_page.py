@@ -80,7 +80,7 @@ def _table(found: Comparison) -> Table:
     caption = (
         f"By {found.evidence} ({found.measure}). A click on a heading sorts. Intervals: 95 % of the mean over episodes in "
         "simulation; the one-sided bounds where episodes were set aside. Verdict of training: by "
-        "simulation, or by the critic's sum without end."
+        "simulation, or by the critic's sum over an infinite horizon."
     )
     return Table(headings, rows, caption=caption, tools=True, name="policies")
 

@@ -53,7 +53,7 @@ def learning_plots(run: Run) -> tuple[Part, ...]:
     """Expected and simulated return and cost over training, with the limit."""
     configuration = run.configuration
     part = horizon_words(configuration.discount, configuration.horizon)
-    endless = f"The critics' sum without end; over {configuration.horizon} steps it is {part}."
+    endless = f"The critics' sum over an infinite horizon; over {configuration.horizon} steps it is {part}."
     made = []
     for key, what in (("qc_start", "Cost that the critic expects"), ("qr_start", "Return that the critics expect")):
         plot = plots.blank("step", "discounted")
@@ -100,9 +100,9 @@ def health_parts(run: Run) -> tuple[Part, ...]:
 def _critic_plots(run: Run) -> list[Plot]:
     """Critics against what really followed in the log."""
     caption = (
-        "In the log's own states. Critics' sums have no end. What followed stops with its episode, in states with at least "
-        "95 % of a sum ahead; if all episodes are shorter it is brought to a sum without end at a steady pace. Both should "
-        "settle."
+        "In the log's own states. Critics' sums are over an infinite horizon. What followed stops with its episode, in "
+        "states with at least 95 % of a sum ahead; if all episodes are shorter, it is extrapolated at a steady pace. Both "
+        "should settle."
     )
     cost = {"sample_qc_data": "critic, logged actions", "sample_cost_to_go": "what followed"}
     earned = {"sample_qr_data": "critics, logged actions", "sample_qr_policy": "critics, the policy's"}

@@ -17,8 +17,8 @@ POINTS, STARTS = 41, 500  # limits of a curve; states where episodes start, at m
 
 @dataclass(frozen=True)
 class LimitCurve:
-    """The mean over states where logged episodes start at each limit: sums without end, as a verdict compares them with
-    the limit."""
+    """The mean over states where logged episodes start at each limit: sums over an infinite horizon, as a verdict
+    compares them with the limit."""
 
     member: Member
     limits: np.ndarray
@@ -48,7 +48,7 @@ def limit_words(limits: np.ndarray, costs: np.ndarray, returns: np.ndarray, limi
     where = "inside" if cost <= limit else "OUTSIDE"
     return (
         f"Given a limit of {short(limit)}, the policy is expected to cost {short(cost)} ({where}) and to earn "
-        f"{short(returned)}, discounted without end."
+        f"{short(returned)}, discounted over an infinite horizon."
     )
 
 
@@ -62,7 +62,7 @@ def limit_parts(
     costs, returns = (np.mean([getattr(curve, name) for curve in curves], 0) for name in ("costs", "returns"))
     figures = []
     for what, title in (("costs", "cost"), ("returns", "return")):
-        plot = plots.blank("limit given to the policy", f"discounted {title}, without end")
+        plot = plots.blank("limit given to the policy", f"discounted {title}, over an infinite horizon")
         for index, (curve, name) in enumerate(zip(curves, names, strict=True)):
             plots.lines(plot, name, curve.limits, getattr(curve, what), hue=plots.colour(index))
         if what == "costs":

@@ -119,7 +119,7 @@
     const [low, high] = [curve.limits[next - 1], curve.limits[next]];
     const at = (values) => values[next - 1] + ((values[next] - values[next - 1]) * (limit - low)) / (high - low);
     const cost = at(curve.costs);
-    return `Given a limit of ${short(limit)}, the policy is expected to cost ${short(cost)} (${cost <= limit ? "inside" : "OUTSIDE"}) and to earn ${short(at(curve.returns))}, discounted without end.`;
+    return `Given a limit of ${short(limit)}, the policy is expected to cost ${short(cost)} (${cost <= limit ? "inside" : "OUTSIDE"}) and to earn ${short(at(curve.returns))}, discounted over an infinite horizon.`;
   };
 
   // A choice: the figures' sources get the data of another variant.

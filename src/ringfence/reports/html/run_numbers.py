@@ -1,4 +1,4 @@
-"""The numbers of a run's page. Beside the log everything is over the log's horizon: sums without end are brought to it."""
+"""The numbers of a run's page. Beside the log everything is over the log's horizon; sums over an infinite one are scaled."""
 
 import json
 from collections.abc import Mapping

@@ -40,7 +40,7 @@ TONES: dict[str | None, Tone] = {
     "inside": "good", "outside": "bad", "unsure": "unsure", "no estimate": "unsure", "cannot tell": "unsure",
 }  # fmt: skip
 SUMS: dict[str | None, str] = {
-    "cost critic": "cost critic, without end",
+    "cost critic": "cost critic, over an infinite horizon",
     "simulation": "simulation, to the end of its episodes",
 }
 MOST_HEADLINES = 3
@@ -169,7 +169,7 @@ def beyond_without_end(run: Run) -> str:
             later.append(f"{named(run, member)} costs {short(cost)}")
     if not later:
         return ""
-    return f" Left of the limit over these steps, but outside it without end by the critics: {'; '.join(later)}."
+    return f" Inside the limit over these steps, but by the critics outside it over an infinite horizon: {'; '.join(later)}."
 
 
 def _expectation_row(e: Expectation) -> tuple[Cell, ...]:
