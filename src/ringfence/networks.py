@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ringfence.deploy.network import LOG_STD_RANGES
+from ringfence.deploy.network import LAYER_NORM_EPSILON, LOG_STD_RANGES
 from ringfence.kernels.linear import linear
 from ringfence.kernels.mlp import Layers, accelerated
 
@@ -54,7 +54,7 @@ def layer_norm(x: Float[Array, "*batch features"]) -> Float[Array, "*batch featu
 
 def _normalised_and_scale(x: Array) -> tuple[Array, Array]:
     centred = x - row_mean(x)
-    scale = jax.lax.rsqrt(row_mean(centred**2) + 1e-5)
+    scale = jax.lax.rsqrt(row_mean(centred**2) + LAYER_NORM_EPSILON)
     return centred * scale, scale
 
 

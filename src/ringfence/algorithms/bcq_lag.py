@@ -35,7 +35,7 @@ from ringfence.algorithms.candidates import (
 from ringfence.algorithms.checks import positive
 from ringfence.algorithms.critics import Critics, describe_critics
 from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec, Stage
-from ringfence.networks import MLP, Described, describe_cvae, polyak
+from ringfence.networks import MLP, Described, describe_cvae, pairs, polyak
 
 Scalar = Float[Array, ""]
 Observations = Float[Array, "batch obs"]
@@ -53,8 +53,7 @@ class State(CandidateState):
 
 def perturb(perturbation: MLP, observations: Observations, actions: Candidates, phi: float) -> Candidates:
     """a + phi tanh(xi(s, a)), kept in [-1, 1] (BCQ, Section 4.2: the perturbation model)."""
-    states = jnp.broadcast_to(observations, (*actions.shape[:-1], observations.shape[-1]))
-    move = phi * jnp.tanh(perturbation(jnp.concatenate([states, actions], -1)))
+    move = phi * jnp.tanh(perturbation(pairs(observations, actions)))
     return jnp.clip(actions + move, -1.0, 1.0)
 
 

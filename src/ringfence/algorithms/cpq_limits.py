@@ -6,8 +6,9 @@ that of s: l bounds the cost from each state, so it stays the same along an epis
 actions the log has does not depend on what is allowed.
 
 Some lines compare a row with its batch: how large Qr is, and which logged actions are the least costly. Rows with a
-very different limit are no basis for this comparison: at a low limit hardly any logged action is safe, at a high one nearly all are. So the rows of
-a batch come sorted by their limit, and these lines look at one band of similar limits at a time (`in_bands`).
+very different limit are no basis for this comparison: at a low limit hardly any logged action is safe, at a high one
+nearly all are. So the rows of a batch come sorted by their limit, and these lines look at one band of similar limits at
+a time (`in_bands`).
 """
 
 from collections.abc import Callable, Mapping

@@ -13,7 +13,7 @@ from ringfence.deploy.network import Network, Tensors, outputs
 from ringfence.deploy.noise import Noise
 from ringfence.errors import InvalidSetting
 
-LATENT_BOUND = 0.5  # of version-1 files, which do not say it
+VERSION_1_LATENT_BOUND = 0.5  # of version-1 files, which do not say it
 
 
 class Model(NamedTuple):
@@ -68,7 +68,7 @@ def bcq(model: Model, observations: Any, noise: Noise | None) -> Any:
     latents = xp.broadcast_to(tensors["latents"], (batch, *tensors["latents"].shape))
     if noise is not None:
         latents = model.normal(noise, latents.shape)
-    bound = tensors.get("latent_bound", np.float32(LATENT_BOUND))
+    bound = tensors.get("latent_bound", np.float32(VERSION_1_LATENT_BOUND))
     states = xp.repeat(observations, latents.shape[1], axis=0)
     clipped = xp.clip(latents, -bound, bound).reshape(len(states), -1)
     actions = model.run("decoder", observation=states, latent=clipped)

@@ -67,7 +67,8 @@ def built(name: str) -> Path | None:
 
 def intact(path: Path) -> bool:
     """Whether the file is as `setup.py` left it: a truncated library would end the process with SIGBUS."""
-    return hashlib.sha256(path.read_bytes()).hexdigest() == build_record().get("sha256", {}).get(path.name)
+    built_as = build_record().get("sha256", {}).get(path.name)
+    return bool(built_as == hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 @cache

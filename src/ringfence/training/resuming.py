@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ringfence.algorithms import METHODS
+from ringfence.algorithms.named import method_of
 from ringfence.data.dataset import Dataset
 from ringfence.errors import CheckpointError, InvalidSetting, RingfenceError
 from ringfence.training.computation import changes_since, computed_by, versions
@@ -14,14 +14,13 @@ from ringfence.training.plan import Plan
 
 def plan_of(configuration: Configuration) -> Plan:
     """The plan of a run from its configuration; its settings are checked as if a user had typed them."""
-    if configuration.method not in METHODS:
-        raise CheckpointError(f"the run was trained by {configuration.method!r}, which this ringfence does not have")
-    kind: Any = METHODS[configuration.method]
-    settings = {name: tuple(v) if isinstance(v, list) else v for name, v in configuration.settings.items()}
+    name = configuration.method
+    if name not in METHODS:
+        raise CheckpointError(f"the run was trained by {name!r}, which this ringfence does not have")
     try:
-        method = kind(**settings)
-    except (TypeError, RingfenceError) as error:
-        raise CheckpointError(f"the run's settings are not those of this ringfence's {kind.name}: {error}") from None
+        method = method_of(name, configuration.settings)
+    except RingfenceError as error:
+        raise CheckpointError(f"the run's settings are not those of this ringfence's {name}: {error}") from None
     schedule = configuration.schedule
     return Plan(method, configuration.members, **vars(schedule))
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from ringfence.deploy.actors import LATENT_BOUND
+from ringfence.deploy.actors import VERSION_1_LATENT_BOUND
 from ringfence.deploy.export.c_text import FUNCTIONS, array, comment, names, number
 from ringfence.deploy.export.content import Content
 from ringfence.deploy.network import LAYER_NORM_EPSILON, LOG_STD_RANGES, Network, input_count, layer_count, output_count
@@ -100,7 +100,7 @@ def mixture(source: Source) -> list[str]:
 
 def bcq(source: Source) -> list[str]:
     tensors = source.artifact.tensors
-    bound = tensors.get("latent_bound", np.float32(LATENT_BOUND))
+    bound = tensors.get("latent_bound", np.float32(VERSION_1_LATENT_BOUND))
     latents = np.clip(tensors["latents"], -bound, bound)
     latent = f"{source.constant('latents', latents)} + n * {latents.shape[1]}"
     moved = f"candidate[i] = clip(candidate[i] + {number(tensors['phi'][0])} * move[i], -1.0f, 1.0f);"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ringfence.deploy.actors import LATENT_BOUND
+from ringfence.deploy.actors import VERSION_1_LATENT_BOUND
 from ringfence.deploy.export.content import Content
 from ringfence.deploy.export.onnx_graph import Graph, distance, forward, gaussian, kl_to_standard, value
 from ringfence.errors import MissingExtra
@@ -54,7 +54,7 @@ def mixture(parts: Parts, state: str) -> str:
 
 def bcq(parts: Parts, state: str) -> str:
     graph, tensors = parts.graph, parts.artifact.tensors
-    bound = tensors.get("latent_bound", np.float32(LATENT_BOUND))
+    bound = tensors.get("latent_bound", np.float32(VERSION_1_LATENT_BOUND))
     latents = np.clip(tensors["latents"], -bound, bound)
     states = repeated(graph, state, len(latents))
     # (batch, n, latent): the same n latents in every state

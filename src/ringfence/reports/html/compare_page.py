@@ -43,7 +43,7 @@ def compare_page(found: Comparison) -> Page:
         )
     methods = list(dict.fromkeys(c.method for c in found.candidates))
     limits = sorted({c.limit for c in found.candidates})
-    policies = counted(len(found.candidates), "policy").replace("policys", "policies")
+    policies = counted(len(found.candidates), "policy", "policies")
     lead = (
         f"{policies} of {listed(methods)}, on {listed(_logs(found))}, with {counted(len(limits), 'limit')} "
         f"({listed([f'{limit:g}' for limit in limits])}). Numbers are by {found.evidence}: {found.measure}."

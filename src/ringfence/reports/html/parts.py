@@ -184,6 +184,6 @@ def listed(words: Sequence[str], most: int = 12) -> str:
     return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1]))) if shown else "none"
 
 
-def counted(count: int, word: str) -> str:
-    """1 episode, 2,000 episodes."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
+def counted(count: int, word: str, words: str | None = None) -> str:
+    """1 episode, 2,000 episodes, 3 policies."""
+    return f"{count:,} {word if count == 1 else words or word + 's'}"

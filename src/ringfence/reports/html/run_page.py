@@ -82,7 +82,7 @@ def _lead(run: Run) -> str:
         f"with a limit of {limits}" if ranged is None else
         f"for every limit from {ranged[0]:g} to {ranged[1]:g} (experimental; watched at {limits})"
     )  # fmt: skip
-    policies = counted(len(run.members), "policy").replace("policys", "policies")
+    policies = counted(len(run.members), "policy", "policies")
     state = "" if run.finished else " The run has not finished; this is what it has reached."
     return (
         f"{policies} by {configuration.method} from {configuration.log.rows:,} steps of {configuration.log.name}, {limited} "
