@@ -180,6 +180,19 @@ def test_results_that_are_there_count_as_finished(sweep, tmp_path, monkeypatch):
     assert DirectoryStore(results).finished() == {cell.id for cell in cells}
 
 
+def test_workers_of_this_machine_read_the_log_where_it_is_though_the_store_is_behind_an_address(
+    sweep, tmp_path, monkeypatch
+):
+    pytest.importorskip("fsspec")
+    monkeypatch.setenv("RINGFENCE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("ringfence.experiments.conduct.measured_speeds", lambda *_: Known())
+    sweep.write_text(GRID.replace("[0, 1]", "[0]"))
+    words = ["--out", f"file://{tmp_path}/remote", "--results", str(tmp_path / "results"), "--workers", "1"]
+    assert main(["sweep", str(sweep), *words]) == 0
+    assert [file.stem for file in (tmp_path / "remote" / "cells").iterdir()] == [read_sweep(sweep).cells[0].id]
+    assert not (tmp_path / "remote" / "logs").exists()
+
+
 def test_a_narrowed_sweep_does_not_shrink_the_report_and_a_report_is_of_its_own_grid(
     sweep, tmp_path, monkeypatch, capsys
 ):

@@ -115,10 +115,13 @@ class RemoteStore:
         return name
 
     def fetch_log(self, address: str) -> Path:
-        """Downloaded once for each machine, into the cache directory."""
+        """Downloaded once for each machine, into the cache directory. Names in the store are relative: an absolute path is
+        the driver's own file, which a worker on the same machine reads where it is."""
         from ringfence.experiments.grid import short_digest
         from ringfence.files import atomic_write
 
+        if os.path.isabs(address):
+            return Path(address)
         local = cache_directory() / "logs" / short_digest(self.address) / Path(address).name
         if not local.exists():
             with atomic_write(local) as temporary:
