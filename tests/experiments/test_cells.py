@@ -322,18 +322,6 @@ def test_an_unknown_task_or_method_of_a_figure_is_named(capsys):
     assert "cpq-paper" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--address", "auto"], ["--gpus", "1"], ["--cpus", "2"]])
-def test_options_of_ray_are_refused_for_the_local_engine(sweep, tmp_path, capsys, words):
-    assert main(["sweep", str(sweep), "--out", str(tmp_path / "store"), "--dry-run", *words]) == 2
-    assert "--engine ray" in capsys.readouterr().err
-
-
-def test_threads_are_refused_for_ray(sweep, tmp_path, capsys):
-    words = ["--engine", "ray", "--threads", "2", "--dry-run"]
-    assert main(["sweep", str(sweep), "--out", str(tmp_path / "store"), *words]) == 2
-    assert "--engine local" in capsys.readouterr().err
-
-
 def test_behind_an_address_results_are_in_a_directory_of_the_experiments_name(sweep, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["sweep", str(sweep), "--out", "memory://somewhere", "--report-only"]) == 2

@@ -104,7 +104,8 @@ def test_a_killed_driver_loses_nothing(ray, store):
 
 
 def test_a_cell_comes_to_the_same_policy_on_ray_as_in_this_process_through_an_address(ray, tmp_path, monkeypatch):
-    from ringfence.experiments.conduct import Machine, conduct
+    from ringfence.experiments.conduct import conduct
+    from ringfence.experiments.machine import Machine
 
     monkeypatch.setattr("ringfence.experiments.conduct.measured_speeds", lambda *_: Known())
     log, results = tmp_path / "log.h5", DirectoryStore(tmp_path / "results")
@@ -119,11 +120,61 @@ def test_a_cell_comes_to_the_same_policy_on_ray_as_in_this_process_through_an_ad
     assert (tmp_path / "remote" / "runs" / name / "policy.safetensors").exists()
 
 
+STARTED_HERE = """
+from pathlib import Path
+import sys
+from ringfence.errors import InvalidSetting
+from ringfence.experiments.ray_engine import RayEngine
+from ringfence.experiments.runner import run_experiment
+from ringfence.experiments.store import DirectoryStore
+from tests.experiments.trivial import LOGS, experiment, work
+
+engine = RayEngine(work, workers=1, cpus=2.0)
+state = run_experiment(experiment("plain", seeds=range(2)), DirectoryStore(sys.argv[1]), engine, LOGS)
+engine.close()
+print(engine.slots, len(state.done))
+try:
+    RayEngine(work, gpus=1000.0)
+except InvalidSetting as error:
+    print(error)
+"""
+
+
+def test_a_ray_started_here_has_room_for_its_workers_and_refuses_what_it_never_has(store):
+    """In a process of its own: there is one Ray here already."""
+    words = [sys.executable, "-c", STARTED_HERE, store.address]
+    said = subprocess.run(words, env={**os.environ, "RAY_ADDRESS": ""}, capture_output=True, text=True, timeout=300)
+    ran, refused = said.stdout.splitlines()
+    assert ran == "1 2"
+    assert refused.startswith("a cell asks for 1000 GPUs (--gpus) and Ray has")
+
+
 def test_places_are_counted_by_what_a_cell_needs():
-    from ringfence.experiments.ray_engine import count_slots
+    from ringfence.experiments.ray_engine import CELLS, count_slots, places, what_is_lacking
 
     cluster = {"CPU": 64.0, "GPU": 4.0}
-    assert count_slots(cluster, 1.0, 0.0) == 64
-    assert count_slots(cluster, 4.0, 0.0) == 16
-    assert count_slots(cluster, 1.0, 0.5) == 8
-    assert count_slots({"CPU": 1.0}, 2.0, 0.0) == 1  # a cluster may grow
+    assert count_slots(cluster, {"CPU": 1.0, "GPU": 0.0}) == 64
+    assert count_slots(cluster, {"CPU": 4.0, "GPU": 0.0}) == 16
+    assert count_slots(cluster, {"CPU": 1.0, "GPU": 0.5}) == 8
+    assert count_slots({"CPU": 1.0}, {"CPU": 2.0, "GPU": 0.0}) == 1  # a cluster may grow
+    half = places(3, 0.5)  # one and a half processors: Ray has two, and yet room for three cells
+    assert half["num_cpus"] == 2
+    assert count_slots({"CPU": 2.0, **half["resources"]}, {"CPU": 0.5, "GPU": 0.0, CELLS: 1.0}) == 3
+    assert not what_is_lacking(cluster, {"CPU": 64.0, "GPU": 4.0})
+    assert "64.5 CPUs (--cpus)" in what_is_lacking(cluster, {"CPU": 64.5, "GPU": 0.0})
+    assert "1 GPUs (--gpus)" in what_is_lacking({"CPU": 1.0}, {"CPU": 1.0, "GPU": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("address", "said"), [(None, "could not be started on this machine"), ("a:1", "answers at 'a:1'")]
+)
+def test_a_ray_that_does_not_start_and_a_cluster_that_does_not_answer_are_told_apart(address, said):
+    from ringfence.errors import InvalidSetting
+    from ringfence.experiments.ray_engine import start
+
+    class Fails:
+        def init(self, **_):
+            raise ConnectionError("no\nanswer")
+
+    with pytest.raises(InvalidSetting, match=rf"{said} \(no answer\)"):
+        start(Fails(), address, {})

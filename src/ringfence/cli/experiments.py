@@ -114,7 +114,12 @@ STORE_HELP = "directory, or fsspec address such as s3://bucket/name, that all wo
 def add_engine_options(parser: Parser) -> None:
     parser.add_argument("--results", type=Path, metavar="DIR", help="for small results, tables and figures")
     parser.add_argument("--engine", choices=("local", "ray"), default="local", help="processes here, or Ray tasks")
-    parser.add_argument("--workers", type=whole(1), metavar="W", help="cells side by side (default: one for each core)")
+    parser.add_argument(
+        "--workers",
+        type=whole(1),
+        metavar="W",
+        help="cells side by side (default: as many as the cores hold); with --address only for the estimate of --dry-run",
+    )
     parser.add_argument(
         "--threads",
         type=whole(1),
@@ -135,7 +140,8 @@ def add_engine_options(parser: Parser) -> None:
 
 
 def carry_out(experiment: Any, options: argparse.Namespace) -> int:
-    from ringfence.experiments.conduct import Machine, conduct, dry_run
+    from ringfence.experiments.conduct import conduct, dry_run
+    from ringfence.experiments.machine import Machine
     from ringfence.reports.experiment import write_report
     from ringfence.reports.results import Described
 

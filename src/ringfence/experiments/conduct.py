@@ -3,67 +3,22 @@
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from ringfence.errors import InvalidSetting
-from ringfence.experiments.cell import train_cell
 from ringfence.experiments.choosing import write_choices
 from ringfence.experiments.display import Display, duration
-from ringfence.experiments.engines import Engine, LocalEngine, available_cores
 from ringfence.experiments.grid import Cell, Experiment, LogSource
 from ringfence.experiments.listing import describe, former_cells, whole_result
+from ringfence.experiments.machine import Machine
 from ringfence.experiments.references import write_references
 from ringfence.experiments.runner import State, run_experiment
 from ringfence.experiments.speed import measured_speeds
 from ringfence.experiments.store import DirectoryStore, Store, open_store
 from ringfence.reports.results import is_result, read_references
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Where cells run: `engine` "local" (processes of this machine) or "ray" (a cluster, or a Ray started here)."""
-
-    engine: Literal["local", "ray"] = "local"
-    workers: int | None = None  # cells side by side (default: one for each core)
-    threads: int | None = None  # of each cell (default: its share of the cores); with Ray: its processors
-    address: str | None = None  # of a Ray cluster
-    cpus: float | None = None  # of each cell, with Ray (default: 1)
-    gpus: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.engine == "local" and (self.address or self.gpus or self.cpus is not None):
-            raise InvalidSetting(
-                "--address, --cpus and --gpus are for --engine ray; here it is --workers and --threads"
-            )
-        if self.engine == "ray" and self.threads is not None:
-            raise InvalidSetting("--threads is for --engine local; with Ray a cell has as many threads as --cpus says")
-
-    @property
-    def processors(self) -> float:
-        return 1.0 if self.cpus is None else self.cpus
-
-    def open(self) -> Engine:
-        if self.engine == "local":
-            return LocalEngine(train_cell, self.workers, self.threads)
-        from ringfence.experiments.ray_engine import RayEngine
-
-        return RayEngine(train_cell, self.address, cpus=self.processors, gpus=self.gpus, workers=self.workers)
-
-    @property
-    def slots(self) -> int:
-        """How many cells run side by side; of a cluster that is not asked yet, as many as the user says."""
-        return self.workers or (available_cores() if self.address is None else 1)
-
-    @property
-    def threads_of_a_cell(self) -> int:
-        if self.engine == "ray":
-            return max(1, int(self.processors))
-        return self.threads or max(1, available_cores() // self.slots)
 
 
 def conduct(
@@ -77,6 +32,7 @@ def conduct(
 ) -> State:
     """Run the experiment's missing cells in the store `out`; finished ones are copied to `results`/cells as they end.
     Results that are in `results` already count as finished."""
+    machine.check_run()
     store, kept = open_store(out), DirectoryStore(results)
     read_references(results)  # a damaged file is an error now, not when all has run
     names = {cell.id for cell in experiment.cells}
