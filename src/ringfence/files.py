@@ -14,6 +14,7 @@ from typing import Any
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.tmp(\.[^.]+)?")  # the names that `atomic_write` gives
 
 SEAL = "sha256"
+WORD = 60  # bytes of a word in a file name: a few of them, a suffix and what `atomic_write` adds stay below 255
 
 
 @contextmanager
@@ -42,6 +43,16 @@ def write_json(path: str | Path, value: Any) -> None:
     text = json.dumps(value, indent=2, default=_plain) + "\n"
     with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def file_word(text: str) -> str:
+    """The text as a part of a file's name: letters, digits and "-_." alone, at most WORD bytes of them.
+
+    >>> file_word("tau=0.01 (mine)"), len(file_word("x" * 300)), len(file_word("é" * 300))
+    ('tau_0.01__mine_', 60, 30)
+    """
+    plain = "".join(c if c.isalnum() or c in "-_." else "_" for c in text)
+    return plain.encode()[:WORD].decode(errors="ignore")  # a letter of which a part is left goes
 
 
 def sealed(value: Mapping[str, Any]) -> dict[str, Any]:

@@ -49,6 +49,15 @@ def test_a_cell_survives_json_with_its_fingerprint():
     assert again.id == cell.id
 
 
+def test_cells_whose_labels_differ_where_they_are_cut_off_have_names_of_their_own():
+    long = 100 * "x"
+    first, second = (
+        a_cell(variant=Variant(long + end, "bc"), hyperparameters={"discount": 0.99, "tau": end}) for end in "ab"
+    )
+    assert first.id != second.id
+    assert first.id == f"hopper-torque-{60 * 'x'}-limit30-seed0-{first.fingerprint[:8]}"
+
+
 @pytest.mark.parametrize(
     "change",
     [

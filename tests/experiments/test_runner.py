@@ -54,6 +54,25 @@ def test_every_cell_is_run_once_and_leaves_its_result(store):
         assert lines(store.path / "runs" / name / "ended") == ["once"]
 
 
+@pytest.mark.parametrize("letter", ["x", "é", "語"])
+def test_a_cell_with_a_long_label_keeps_its_result(store, letter):
+    """Of one, two and three bytes: file names end at 255 of them."""
+    cells = experiment("plain " + 250 * letter, "refused " + 250 * letter, times=1)
+    finished, refused = (c.id for c in cells.cells)
+    state = run(store, cells, workers=1)
+    assert (state.done, set(state.failed)) == ({finished}, {refused})
+    assert store.result(finished)["square"] == 0
+    assert store.failure(refused)
+
+
+def test_a_log_with_a_long_name_is_copied_under_a_shorter_one(store, tmp_path):
+    log = tmp_path / f"{'é' * 120}.csv"
+    log.write_text("rows")
+    copy = store.fetch_log(store.put_log(log, "0123456789abcdef"))
+    assert (copy.read_text(), copy.suffix) == ("rows", ".csv")
+    assert len(copy.name.encode()) < 100
+
+
 def test_finished_cells_are_never_touched_again(store):
     cells = experiment("plain", seeds=range(2))
     store.put_result(cells.cells[0].id, {"square": "kept"})

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.errors import InvalidSetting, UnreadableFile
-from ringfence.files import digest
+from ringfence.files import digest, file_word
 from ringfence.limits import check_limit
 from ringfence.training import defaults
 
@@ -109,11 +109,9 @@ class Cell:
 
     @cached_property
     def id(self) -> str:
-        """A file name that a reader understands and that no other cell has."""
-        words = (self.log.name, self.variant.label, f"limit{self.limit:g}", f"seed{self.seed}")
-        return "-".join(("".join(c if c.isalnum() or c in "-_." else "_" for c in w)) for w in words) + (
-            f"-{self.fingerprint[:8]}"
-        )
+        """A file name that a reader understands and that no other cell has. Long words are cut off."""
+        words = (self.log.name, self.variant.label, f"limit{self.limit:g}", f"seed{self.seed}", self.fingerprint[:8])
+        return "-".join(file_word(word) for word in words)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ringfence.errors import MissingExtra
-from ringfence.experiments.store import Result, rows_text
+from ringfence.experiments.store import Result, log_name, rows_text
 from ringfence.files import TEMPORARY, cache_directory, sealed, unsealed
 from ringfence.training.rundir import LOCK
 
@@ -108,7 +108,7 @@ class RemoteStore:
 
     def put_log(self, path: Path, fingerprint: str) -> str:
         """Copied once, under a name with its fingerprint."""
-        name = f"logs/{fingerprint}-{path.name}"
+        name = f"logs/{log_name(path, fingerprint)}"
         if not self.files.exists(self._path(name)):
             self.files.makedirs(self._path("logs"), exist_ok=True)
             self.files.put_file(str(path), self._path(name))

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from ringfence.files import atomic_write, sealed, unsealed, write_json
+from ringfence.files import atomic_write, file_word, sealed, unsealed, write_json
 from ringfence.training.rundir import RunDirectory
 
 Result = dict[str, Any]
@@ -121,7 +121,7 @@ class DirectoryStore:
 
     def put_log(self, path: Path, fingerprint: str) -> str:
         """Copied once, under a name with its fingerprint: a driver's own files may be out of sight of other machines."""
-        copy = self.path / "logs" / f"{fingerprint}-{path.name}"
+        copy = self.path / "logs" / log_name(path, fingerprint)
         if not copy.exists():
             with atomic_write(copy) as temporary:
                 shutil.copyfile(path, temporary)
@@ -129,6 +129,11 @@ class DirectoryStore:
 
     def fetch_log(self, address: str) -> Path:
         return Path(address)
+
+
+def log_name(path: Path, fingerprint: str) -> str:
+    """What a log's copy is called: its suffix says how it is read."""
+    return f"{fingerprint}-{file_word(path.stem)}{path.suffix}"
 
 
 def write_rows(path: Path, result: Mapping[str, Any]) -> None:
