@@ -251,6 +251,18 @@ def test_a_dry_run_lists_the_cells_and_the_time_and_runs_nothing(sweep, tmp_path
     assert not (tmp_path / "store").exists()
 
 
+def test_a_dry_run_takes_the_speed_of_finished_cells_from_the_results_too(sweep, tmp_path, capsys, monkeypatch):
+    """As with results from a checkout, of which the store has none."""
+    first = read_sweep(sweep).cells[0]
+    made = {"cell": first.to_dict(), "test": None, "evaluations": [], "metrics": []}
+    results = tmp_path / "results"
+    DirectoryStore(results).put_result(first.id, {**made, "threads": 1, "seconds": 4321.0})
+    monkeypatch.setattr("ringfence.experiments.speed.measure", lambda *_: pytest.fail("there is a measurement"))
+    words = ["--out", str(tmp_path / "s"), "--results", str(results), "--workers", "2", "--threads", "1"]
+    assert main(["sweep", str(sweep), *words, "--dry-run"]) == 0
+    assert "1 h 12 min" in capsys.readouterr().out  # 4321 s
+
+
 WITHOUT_PROFIT = GRID.replace("log.h5", "log.csv").replace("steps = 40", 'steps = 40\ncolumns = { rewards = "profit" }')
 DO_NOT_FIT = {
     "another robot's log": (TASK.replace("hopper", "walker2d") + GRID, "11 observations"),

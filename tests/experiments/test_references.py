@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from ringfence.experiments import references
-from ringfence.experiments.grid import Cell, Schedule
+from ringfence.experiments.grid import Cell, Experiment, Schedule
+from ringfence.experiments.machine import Machine
 from ringfence.experiments.references import write_references
+from ringfence.experiments.runner import State
 from ringfence.experiments.store import DirectoryStore
+from tests.experiments.test_cells import Known
 from tests.experiments.test_grid import a_cell
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -68,6 +71,38 @@ def test_an_older_entry_is_made_again_if_the_cells_beside_it_differ_or_there_are
             keep(cell, results)
         write_references([a_cell()], results)
     assert made == [50, 50]
+
+
+@pytest.fixture
+def conducted(tmp_path, made, monkeypatch):
+    """Conduct an experiment of one cell, which is interrupted before it ends."""
+    from ringfence.experiments import conduct as module
+
+    monkeypatch.setattr(module, "measured_speeds", lambda *_: Known())
+    monkeypatch.setattr(module, "make_log", lambda source: Path("nowhere"))
+    monkeypatch.setattr(module, "run_experiment", lambda cells, *_, **__: State(cells, interrupted=True))
+    return lambda: module.conduct(Experiment("mine", (a_cell(),)), tmp_path / "s", tmp_path, Machine(), progress=False)
+
+
+def test_an_interrupted_experiment_has_its_references(tmp_path, made, conducted):
+    assert conducted().interrupted
+    assert made == [50]
+    assert entry(tmp_path)["test_episodes"] == 50
+
+
+def test_an_interrupt_while_references_are_made_leaves_nothing_behind_that_stands_in_the_way(
+    tmp_path, made, conducted, monkeypatch
+):
+    def interrupt(task, episodes):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(references, "evaluate_behaviours", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            conducted()
+    assert not (tmp_path / "references.json").exists()
+    conducted()
+    assert entry(tmp_path)["test_episodes"] == 50
 
 
 @pytest.mark.parametrize("figure", ["figure1", "figure2"])

@@ -43,9 +43,10 @@ def conduct(
     others = [cell for name, cell in former.items() if name not in names]
     missing = [cell for cell in experiment.cells if cell.id not in store.finished()]
     check_logs(missing)
-    speeds = measured_speeds(missing, finished_results(store, experiment), machine.threads_of_a_cell)
+    speeds = measured_speeds(missing, finished_results(experiment, store), machine.threads_of_a_cell)
     estimates = {cell.id: speeds.seconds(cell) for cell in missing}
     local = {cell.log_fingerprint: make_log(cell.log) for cell in missing}
+    write_references(experiment.cells, results)  # first: what is there of the cells can be compared at any time
     engine = machine.open()
     try:
         logs = {key: str(path) if engine.shares_files else store.put_log(path, key) for key, path in local.items()}
@@ -61,7 +62,6 @@ def conduct(
     finally:
         engine.close()
     if not state.interrupted:
-        write_references(experiment.cells, results)
         write_choices(Experiment(experiment.name, (*experiment.cells, *others)), store, results)
     return state
 
@@ -94,18 +94,23 @@ def make_log(source: LogSource) -> Path:
         return builtin_dataset(source.source, source.rows, source.seed, progress=progress)
 
 
-def finished_results(store: Store, experiment: Experiment) -> list[dict[str, Any]]:
-    found = (store.result(name) for name in sorted(store.finished() & {cell.id for cell in experiment.cells}))
-    return [result for result in found if result is not None and is_result(result)]
+def finished_results(experiment: Experiment, *stores: Store) -> list[dict[str, Any]]:
+    """The results of the experiment's cells in the first of the stores that has them; damaged ones are left out."""
+    found: dict[str, dict[str, Any]] = {}
+    for store in stores:
+        for name in sorted(store.finished() & {cell.id for cell in experiment.cells} - found.keys()):
+            if (result := store.result(name)) is not None and is_result(result):
+                found[name] = result
+    return list(found.values())
 
 
 def dry_run(experiment: Experiment, out: str | Path, results: Path, machine: Machine) -> None:
     """List what would run and how long it should take, from measured speeds."""
-    store = open_store(out)
-    done = (store.finished() | DirectoryStore(results).finished()) & {cell.id for cell in experiment.cells}
+    store, kept = open_store(out), DirectoryStore(results)
+    done = (store.finished() | kept.finished()) & {cell.id for cell in experiment.cells}
     missing = [cell for cell in experiment.cells if cell.id not in done]
     check_logs(missing)
-    speeds = measured_speeds(missing, finished_results(store, experiment), machine.threads_of_a_cell)
+    speeds = measured_speeds(missing, finished_results(experiment, store, kept), machine.threads_of_a_cell)
     table = Table("cell", "steps", "about", title=f"{experiment.name}: {len(missing)} cells to run, {len(done)} done")
     seconds = {cell.id: speeds.seconds(cell) for cell in missing}
     for cell in missing:

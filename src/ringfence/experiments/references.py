@@ -1,5 +1,6 @@
 """What cells are compared with: the behaviours that wrote a built-in log, and the log's own range of returns."""
 
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ def write_references(cells: Iterable[Cell], results: Path) -> None:
     for (source, task), said in wanted.items():
         if source.builtin and task is not None and has_behaviours(task):
             if said_by(known.get(source.name, {})) != said:
+                print(f"evaluating the behaviours that wrote the log of {source.name}", file=sys.stderr, flush=True)
                 behaviours = evaluate_behaviours(task, said["test_episodes"])
                 known[source.name] = {**said, "behaviours": behaviours, "log": log_range(make(source))}
             write_json(results / FILE, known)
