@@ -9,6 +9,7 @@ import ringfence
 from ringfence.behaviour.collect import collect_dataset
 from ringfence.cli import main
 from ringfence.experiments.cell import train_cell
+from ringfence.experiments.clock import spent_before
 from ringfence.experiments.engines import LocalEngine
 from ringfence.experiments.grid import Schedule
 from ringfence.experiments.listing import comparable
@@ -97,7 +98,11 @@ def test_a_cell_that_was_interrupted_goes_on_to_the_same_policy(sweep, tmp_path,
     with monkeypatch.context() as patch:
         patch.setattr(Interrupt, "pending", property(lambda self: True, lambda self, value: None), raising=False)
         assert train_cell(cell, tmp_path / "cut", log) is None
-    assert train_cell(cell, tmp_path / "cut", log)["policy"] == whole["policy"]
+    assert spent_before(tmp_path / "cut") > 0
+    (tmp_path / "cut" / "clock.json").write_text('{"seconds": 5000.0}')
+    gone_on = train_cell(cell, tmp_path / "cut", log)
+    assert gone_on["policy"] == whole["policy"]
+    assert gone_on["seconds"] == pytest.approx(5000 + whole["seconds"], abs=100)
 
 
 @pytest.mark.slow

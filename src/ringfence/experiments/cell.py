@@ -1,13 +1,12 @@
 """What a worker does with a cell: train it, or go on with it, and put what matters into a small result."""
 
-import json
 import os
-import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ringfence.experiments.clock import Clock
 from ringfence.experiments.grid import FORMAT, Cell, short_digest
 
 TEST_SEED = 50_000  # episodes that neither the logs nor the evaluations on the way have used
@@ -16,36 +15,14 @@ DIGITS = 6  # of the numbers in a result
 
 def train_cell(cell: Cell, path: Path, log_file: Path) -> dict[str, Any] | None:
     """Run the cell in the run directory `path`, from its last checkpoint if there is one. None if interrupted: what was
-    reached is saved. The clock covers this attempt; earlier ones are added from `clock.json`."""
-    from ringfence import api
+    reached is saved."""
     from ringfence.data import load_file
-    from ringfence.training import RunDirectory
 
-    began = time.monotonic()
-    log = load_file(log_file, **cell.log.options)
-    if RunDirectory(path).is_run:
-        run = api.resume(path, log, progress=False)
-    else:
-        schedule = cell.schedule
-        run = api.train(
-            log,
-            cell.variant.make(),
-            limits=[cell.limit],
-            seeds=[cell.seed],
-            steps=schedule.steps,
-            task=cell.task,
-            episodes=schedule.episodes,
-            out=path,
-            origin={"source": str(log_file), "options": cell.log.options},
-            log_every=schedule.log_every,
-            evaluate_every=schedule.evaluate_every,
-            checkpoint_every=schedule.checkpoint_every,
-            holdout=cell.holdout,
-            progress=False,
-        )
-    seconds = time.monotonic() - began + spent_before(path)
+    with Clock(path) as clock:
+        log = load_file(log_file, **cell.log.options)
+        run = train_or_go_on(cell, path, log, log_file)
     if run.interrupted:
-        note_time(path, seconds)
+        clock.note()
         return None
     return {
         "format": FORMAT,
@@ -58,13 +35,39 @@ def train_cell(cell: Cell, path: Path, log_file: Path) -> dict[str, Any] | None:
         "warnings": [rounded(row) for row in run.warnings],
         "test": test_policy(cell, run.policy, run.configuration.extras.get("horizon")),
         "policy": run.policy.checksum,
-        "seconds": round(seconds, 1),
+        "seconds": round(clock.seconds, 1),
         "threads": int(os.environ.get("NPROC", 0)) or os.cpu_count(),
         "verdict": run.verdict.judgement,
         "computed_by": [dict(entry) for entry in run.configuration.computed_by],
         "versions": dict(run.configuration.versions),
         "code": code_fingerprint(),
     }
+
+
+def train_or_go_on(cell: Cell, path: Path, log: Any, log_file: Path) -> Any:
+    """The run of the cell, from its last checkpoint if there is one."""
+    from ringfence import api
+    from ringfence.training import RunDirectory
+
+    if RunDirectory(path).is_run:
+        return api.resume(path, log, progress=False)
+    schedule = cell.schedule
+    return api.train(
+        log,
+        cell.variant.make(),
+        limits=[cell.limit],
+        seeds=[cell.seed],
+        steps=schedule.steps,
+        task=cell.task,
+        episodes=schedule.episodes,
+        out=path,
+        origin={"source": str(log_file), "options": cell.log.options},
+        log_every=schedule.log_every,
+        evaluate_every=schedule.evaluate_every,
+        checkpoint_every=schedule.checkpoint_every,
+        holdout=cell.holdout,
+        progress=False,
+    )
 
 
 def test_policy(cell: Cell, policy: Any, horizon: int | None) -> dict[str, Any] | None:
@@ -119,17 +122,3 @@ def rounded(row: Mapping[str, Any]) -> dict[str, Any]:
         return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
     return {name: short(value) for name, value in row.items()}
-
-
-def spent_before(path: Path) -> float:
-    """Seconds of earlier attempts that ended in order; those of killed ones are not known."""
-    try:
-        return float(json.loads((path / "clock.json").read_text())["seconds"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0.0
-
-
-def note_time(path: Path, seconds: float) -> None:
-    from ringfence.files import write_json
-
-    write_json(path / "clock.json", {"seconds": seconds})

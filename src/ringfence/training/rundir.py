@@ -111,7 +111,7 @@ class RunDirectory:
 
     def free_if_not_begun(self) -> None:
         """Remove the configuration of a run that was refused, so that its directory can be used again."""
-        if not self.checkpoints.exists() and not (self.path / "metrics.jsonl").exists():
+        if not self.has_begun:
             (self.path / "config.json").unlink(missing_ok=True)
 
     def write(self, configuration: Configuration) -> None:
@@ -131,6 +131,11 @@ class RunDirectory:
     def is_run(self) -> bool:
         """Whether a run was begun here."""
         return (self.path / "config.json").is_file()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the run has left anything of its training."""
+        return self.checkpoints.exists() or (self.path / "metrics.jsonl").exists()
 
     def configuration(self) -> Configuration:
         file = self.path / "config.json"
