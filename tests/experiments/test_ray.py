@@ -80,7 +80,7 @@ def test_stopping_lets_tasks_end_in_order_and_a_new_start_goes_on(ray, store):
 
     state = run(store, cells, watch=interrupt)
     assert state.interrupted
-    until(lambda: not store.running())
+    until(lambda: not store.running({c.id for c in cells.cells}))
     assert run(store, cells).done == {c.id for c in cells.cells}
     assert all(lines(store.path / "runs" / c.id / "ended") == ["once"] for c in cells.cells)
 

@@ -72,8 +72,9 @@ def test_a_claim_keeps_others_out_for_longer_than_a_lease_and_ends_with_its_bloc
             until(lambda: store._read("locks/cell.json")["until"] == clock.now + store.lease)  # renewed
         with store.claim("cell", "other") as theirs:
             assert not theirs
-        assert store.running() == {"cell"}
-    assert store.running() == set()
+        assert store.running({"cell"}) == {"cell"}
+        assert store.running({"another"}) == set()
+    assert store.running({"cell"}) == set()
     with store.claim("cell", "other") as theirs:
         assert theirs
 
@@ -86,9 +87,9 @@ def test_a_claim_that_no_one_renews_ends_by_itself_and_its_driver_need_not_wait(
         assert ours
     store._lease("cell", "dead worker's driver")
     clock.now += 0.99 * store.lease
-    assert store.running() == {"cell"}
+    assert store.running({"cell"}) == {"cell"}
     clock.now += 0.02 * store.lease
-    assert not store.running()
+    assert not store.running({"cell"})
     with store.claim("cell", "other") as ours:
         assert ours
 
@@ -214,8 +215,8 @@ class Forgetful(DirectoryStore):
 
     look_every = 0.0
 
-    def running(self):
-        return self.once("running", super().running)
+    def running(self, cells):
+        return self.once("running", lambda: super(Forgetful, self).running(cells))
 
     def result(self, cell):
         return self.once("result", lambda: super(Forgetful, self).result(cell))

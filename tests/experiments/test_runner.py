@@ -142,11 +142,11 @@ def test_a_killed_driver_takes_its_workers_along_and_a_new_start_finishes_the_wo
     run_path = store.path / "runs" / cells.cells[0].id
     process = driver(store, "plain", in_background=in_background, pause=0.3)
     until(lambda: len(lines(run_path / "steps")) >= 3)
-    assert store.running() == {cells.cells[0].id}
+    assert store.running({c.id for c in cells.cells}) == {cells.cells[0].id}
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stderr.close()
-    until(lambda: not store.running())  # the worker saw that its driver was gone
+    until(lambda: not store.running({c.id for c in cells.cells}))  # the worker saw that its driver was gone
     assert not store.finished()
     state = run(store, cells)
     assert state.done == {cells.cells[0].id}
@@ -162,7 +162,7 @@ def test_ctrl_c_stops_the_workers_in_order_and_a_new_start_goes_on(store):
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=20) == 0
     process.stderr.close()
-    assert not store.running()
+    assert not store.running({c.id for c in cells.cells})
     assert not list((store.path / "failures").glob("*"))
     state = run(store, cells)
     assert (state.failed, state.done) == ({}, {c.id for c in cells.cells})
@@ -182,7 +182,7 @@ def test_an_error_in_the_driver_lets_the_workers_save_and_does_not_wait_for_thei
         run(store, cells, watch=fails)
     assert time.monotonic() - began < 45  # all ten steps take 50 seconds
     assert not lines(run_path / "ended")
-    assert not store.running()
+    assert not store.running({c.id for c in cells.cells})
 
 
 def test_a_second_process_cannot_claim_a_cell_that_is_claimed(store):
@@ -193,10 +193,28 @@ def test_a_second_process_cannot_claim_a_cell_that_is_claimed(store):
     claim = [sys.executable, "-c", code]
     with store.claim("cell", "one") as ours:
         assert ours
-        assert store.running() == {"cell"}
+        assert store.running({"cell"}) == {"cell"}
+        assert store.running({"another"}) == set()
         assert subprocess.run(claim, capture_output=True, text=True).stdout.strip() == "False"
-    assert store.running() == set()
+    assert store.running({"cell"}) == set()
     assert subprocess.run(claim, capture_output=True, text=True).stdout.strip() == "True"
+
+
+def test_a_look_at_what_runs_opens_no_lock_of_a_finished_cell_and_makes_none(store, monkeypatch):
+    """A driver looks once a second, and a lock stays when its cell has ended."""
+    for name in ("finished", "left"):
+        with store.claim(name, "one"):
+            pass
+    opened = []
+
+    def opening(file, mode="r"):
+        opened.append((os.path.basename(file), mode))
+        return open(file, mode)
+
+    monkeypatch.setattr("ringfence.experiments.store.open", opening, raising=False)
+    assert store.running({"left", "not begun"}) == set()
+    assert opened == [("left.lock", "r+")]  # a shared lock wants the right to read on NFS
+    assert sorted(file.stem for file in (store.path / "locks").iterdir()) == ["finished", "left"]
 
 
 def test_the_first_result_of_a_cell_stays(store):

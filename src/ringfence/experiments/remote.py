@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -62,8 +62,8 @@ class RemoteStore:
     def put_failure(self, cell: str, reason: str) -> None:
         self._write(f"failures/{cell}.json", json.dumps({"cell": cell, "reason": reason}))
 
-    def running(self) -> set[str]:
-        return {cell for cell in self._names("locks") if self._holder(cell) is not None}
+    def running(self, cells: Collection[str]) -> set[str]:
+        return {cell for cell in self._names("locks").intersection(cells) if self._holder(cell) is not None}
 
     @contextmanager
     def claim(self, cell: str, owner: str) -> Iterator[bool]:

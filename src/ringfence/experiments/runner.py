@@ -126,7 +126,7 @@ def settle(state: State, store: Store, cell: str, outcome: Outcome) -> None:
 
 def look(state: State, store: Store) -> None:
     """Note which cells run and how far they are."""
-    running = store.running() & {cell.id for cell in state.left}
+    running = store.running({cell.id for cell in state.left})
     state.began = {cell: state.began.get(cell, time.monotonic()) for cell in running}
     found: dict[str, Any] = {cell: store.steps_done(cell) for cell in running}
     state.steps = {cell: steps for cell, steps in found.items() if steps is not None}

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -44,8 +44,8 @@ class Store(Protocol):
 
     def put_failure(self, cell: str, reason: str) -> None: ...
 
-    def running(self) -> set[str]:
-        """The cells that a live process works on."""
+    def running(self, cells: Collection[str]) -> set[str]:
+        """Those of these cells that a live process works on."""
 
     def claim(self, cell: str, owner: str) -> Any:
         """A context that gives True if the cell is now ours, False if another process works on it."""
@@ -99,8 +99,10 @@ class DirectoryStore:
     def put_failure(self, cell: str, reason: str) -> None:
         write_json(self.path / "failures" / f"{cell}.json", {"cell": cell, "reason": reason})
 
-    def running(self) -> set[str]:
-        return {file.stem for file in (self.path / "locks").glob("*.lock") if _is_locked(file)}
+    def running(self, cells: Collection[str]) -> set[str]:
+        """Locks stay when their cells have ended: only those that are asked for are opened."""
+        files = (file for file in (self.path / "locks").glob("*.lock") if file.stem in cells)
+        return {file.stem for file in files if _is_locked(file)}
 
     @contextmanager
     def claim(self, cell: str, owner: str) -> Iterator[bool]:
@@ -165,7 +167,7 @@ def _lock(handle: TextIO) -> bool:
 
 def _is_locked(file: Path) -> bool:
     try:
-        with open(file, "a") as handle:
+        with open(file, "r+") as handle:  # NFS wants the right to read for a shared lock
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
