@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from ringfence.errors import UnreadableFile
 from ringfence.reports.experiment import write_report
-from ringfence.reports.figures import COLOURS, colour_of, ends_of_frontier, look_of, named, per_step
+from ringfence.reports.figures import COLOURS, colour_and_marker, ends_of_frontier, look_of, named, per_step
 from ringfence.reports.labels import HEIGHT, Place, Room, apart, on_line
 from ringfence.reports.results import Described, gather, read_experiment
 from ringfence.reports.tables import aggregate_table, comma_separated, latex, markdown, results_table
@@ -94,6 +94,32 @@ def test_the_aggregate_of_one_seed_each_has_no_intervals(tmp_path):
     rows = aggregate_table(gather(folder(tmp_path, one)))
     assert column(rows, "IQM normalised return") == ["0.50", "0.50"]
     assert column(rows, "P(return > bc-safe)") == ["0.50", "-"]
+
+
+def test_a_method_with_seeds_that_is_compared_with_a_single_seed_has_no_interval(tmp_path):
+    """The bootstrap of the one seed has no width, and so has the interval wherever all others lie on one side of it."""
+    three = [result("cpq", seed, returns=[value, value]) for seed, value in enumerate((900.0, 950.0, 1200.0))]
+    for n, (ours, theirs) in enumerate([(three, [result("bc-safe", 0)]), ([result("cpq", 0)], bc_safe(three))]):
+        rows = aggregate_table(gather(folder(tmp_path / str(n), [*ours, *theirs])))
+        assert column(rows, "P(return > bc-safe)")[0] in ("0.33", "0.67")  # two of three are below 1100
+    rows = aggregate_table(gather(folder(tmp_path / "both", [*three, *bc_safe(three)])))
+    assert "[" in column(rows, "P(return > bc-safe)")[0]
+
+
+def bc_safe(results):
+    return [{**one, "cell": {**one["cell"], "variant": {"label": "bc-safe"}}} for one in results]
+
+
+def test_what_an_earlier_report_had_and_this_one_has_not_is_removed(tmp_path):
+    folder(tmp_path, [result("cpq", 0), result("cpq", 1, tested=False)])
+    write_report(tmp_path, Described("figure1", ("cell0",), ""))
+    made = {f"{name}.{s}" for name, ss in (("figure", "pdf svg png"), ("aggregate", "md csv tex")) for s in ss.split()}
+    assert all((tmp_path / name).exists() for name in made)
+    (tmp_path / "figure.txt").touch()  # a user's own
+    written = write_report(tmp_path, Described("figure1", ("cell0", "cell1"), ""))
+    assert {file.name for file in written} == {"table.md", "table.csv", "table.tex"}
+    left = {file.name for file in tmp_path.iterdir() if file.is_file()}
+    assert left == {"table.md", "table.csv", "table.tex", "figure.txt", "experiment.json", "references.json"}
 
 
 def test_without_a_simulator_the_table_says_what_the_critics_expect(tmp_path):
@@ -224,9 +250,17 @@ def test_a_dotted_line_joins_what_both_behaviours_earn_at_the_limits_that_they_k
 
 def test_methods_of_ones_own_get_colours_that_are_free(tmp_path):
     gathered = gather(folder(tmp_path, [result(m, 0) for m in ("cpq", "mine", "other")]))
-    colours = [colour_of(gathered, label) for label in gathered.labels]
+    colours = [colour_and_marker(gathered, label)[0] for label in gathered.labels]
     assert colours[0] == COLOURS["cpq"]
     assert len(set(colours)) == 3
+
+
+@pytest.mark.parametrize("with_ours", [[], ["cpq", "cpq-paper"], list(COLOURS)])
+def test_as_many_variants_of_ones_own_as_there_are_pairs_can_be_told_apart(tmp_path, with_ours):
+    own = [f"mine {n}" for n in range(49 - len(with_ours))]
+    gathered = gather(folder(tmp_path, [result(m, 0) for m in (*with_ours, *own)]))
+    assert len({colour_and_marker(gathered, label) for label in gathered.labels}) == 49
+    assert len({colour_and_marker(gathered, label)[0] for label in own[:7]}) == min(7, len(own))
 
 
 def test_formats_escape_what_they_must():

@@ -134,12 +134,11 @@ def drawing_order(gathered: Gathered) -> list[str]:
 def look_of(gathered: Gathered, label: str) -> dict[str, Any]:
     """Colour, line and marks of a method."""
     order = drawing_order(gathered).index(label) / max(1, len(gathered.labels) - 1)
-    others = [name for name in gathered.labels if name not in MARKERS]
-    free = [mark for name, mark in MARKERS.items() if name not in gathered.labels] or list(MARKERS.values())
+    colour, marker = colour_and_marker(gathered, label)
     return {
-        "color": colour_of(gathered, label),
+        "color": colour,
         "linestyle": DASHES if label in DASHED else "-",
-        "marker": MARKERS.get(label) or free[others.index(label) % len(free)],
+        "marker": marker,
         "markersize": 5.5 - 2 * order,
         "markeredgecolor": "white",
         "markeredgewidth": 0.4,
@@ -182,13 +181,20 @@ def ends_of_frontier(gathered: Gathered, log: str, axes: Any, measure: str) -> l
     return stars
 
 
-def colour_of(gathered: Gathered, label: str) -> str:
-    """A method's own colour; others take what is left, in order."""
+def colour_and_marker(gathered: Gathered, label: str) -> tuple[str, str]:
+    """A method's own; others take the pairs that are left, in order: first those of methods that are not there, then each
+    colour with the marker of another method. All 49 pairs are used before one comes again."""
     if label in COLOURS:
-        return COLOURS[label]
-    free = [colour for name, colour in COLOURS.items() if name not in gathered.labels] or list(COLOURS.values())
+        return COLOURS[label], MARKERS[label]
+    names = list(COLOURS)
+    pairs = [
+        (COLOURS[name], MARKERS[names[(place + shift) % len(names)]])
+        for shift in range(len(names))
+        for place, name in enumerate(names)
+        if shift or name not in gathered.labels
+    ]
     others = [name for name in gathered.labels if name not in COLOURS]
-    return free[others.index(label) % len(free)]
+    return pairs[others.index(label) % len(pairs)]
 
 
 def named(gathered: Gathered, label: str) -> str:

@@ -140,7 +140,7 @@ def improvement(gathered: Gathered, label: str) -> str:
         return "-"
     ours, theirs = ([pair[i] for pair in pairs] for i in (0, 1))
     value = f"{float(probability_of_improvement(ours, theirs)):.2f}"
-    if single_seeds([*ours, *theirs]):
+    if single_seeds(ours) or single_seeds(theirs):
         return value
     low, high = improvement_interval(ours, theirs)
     return f"{value} [{low:.2f}, {high:.2f}]"
