@@ -11,7 +11,7 @@ from ringfence.cli import main
 from ringfence.experiments.cell import train_cell
 from ringfence.experiments.clock import spent_before
 from ringfence.experiments.engines import LocalEngine
-from ringfence.experiments.grid import Schedule
+from ringfence.experiments.grid import Schedule, Variant
 from ringfence.experiments.listing import comparable
 from ringfence.experiments.runner import State, run_experiment
 from ringfence.experiments.speed import read_measured
@@ -232,6 +232,14 @@ def test_only_cells_that_belong_in_one_report_are_kept_from_an_earlier_command(c
     former = a_cell(seed=1).to_dict()
     assert comparable(former, [a_cell(), a_cell(limit=20.0)])
     assert not comparable(former, [a_cell(**change)])
+
+
+def test_methods_that_each_train_for_their_own_number_of_steps_belong_in_one_report():
+    bc, cpq = a_cell().to_dict(), a_cell(variant=Variant("cpq", "cpq"), schedule=Schedule(steps=15_000))
+    assert comparable(bc, [cpq], own_steps=True)
+    assert not comparable(bc, [cpq])  # the same steps were asked of all
+    assert not comparable({**bc, "schedule": {**bc["schedule"], "steps": 7}}, [cpq], own_steps=True)
+    assert not comparable({**bc, "variant": {**bc["variant"], "settings": {"gone": 1}}}, [cpq], own_steps=True)
 
 
 def test_a_sweep_of_which_a_cell_has_no_result_names_it_and_is_no_success(sweep, tmp_path, capsys, monkeypatch):

@@ -161,6 +161,16 @@ def test_a_file_lists_every_combination(file):
     assert experiment.cells[0].log.source == str(file.parent / "log.csv")  # relative to the grid's file
 
 
+def test_without_steps_each_method_makes_as_many_as_train_would(file):
+    methods = "\n".join(f'[[methods]]\nmethod = "{name}"\n' for name in ("cpq", "bear-lag", "bc"))
+    file.write_text(GRID.replace("steps = 400", "") + methods + "settings = { hidden = [8] }\n")
+    steps = {cell.variant.label: cell.schedule.steps for cell in read_sweep(file).cells}
+    own = {"cpq-paper tau=0.01": 30_000, "cpq-paper tau=0.02": 15_000, "bc-safe": 50_000}  # 3 / (tau x 0.01)
+    assert steps == {**own, "cpq": 15_000, "bear-lag": 60_000, "bc": 50_000}
+    file.write_text(GRID)
+    assert {cell.schedule.steps for cell in read_sweep(file).cells} == {400}
+
+
 def test_the_grid_in_the_docs_is_read(file):
     page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text()
     file.write_text(page.split("```toml\n")[1].split("```")[0])

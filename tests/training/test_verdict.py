@@ -3,7 +3,7 @@
 import pytest
 
 from ringfence import api
-from ringfence.algorithms import BC, CBPL, CPQ, BCQLag
+from ringfence.algorithms import BC, CBPL, CPQ, BCQLag, BCSafe, BEARLag
 from ringfence.training.configuration import Configuration, LogRecord, Member, Schedule
 from ringfence.training.defaults import STEPS, critic_steps, steps_of
 from ringfence.training.verdict import judge
@@ -77,6 +77,11 @@ def test_critics_need_three_over_tau_times_one_minus_discount_steps():
     assert critic_steps(tau=0.005, discount=0.99) == 60_000
 
 
+class Learner:
+    name = "another's"
+    tau = 0.005  # whatever it means by it
+
+
 @pytest.mark.parametrize(
     ("method", "steps"),
     [
@@ -87,10 +92,16 @@ def test_critics_need_three_over_tau_times_one_minus_discount_steps():
         (BCQLag(), 60_000),
         (BC(), STEPS),
         (CBPL(), STEPS),
+        (CBPL(rounds=4), 40_000),  # rounds of 5,000 + 5,000
+        (BEARLag(), 60_000),
+        (BCSafe(), STEPS),
+        (Learner(), STEPS),  # of someone else, who says nothing of it
     ],
 )
 def test_a_run_that_is_not_told_how_many_steps_trains_as_long_as_its_critics_need(method, steps):
     assert steps_of(method) == steps
+    if method.name != "another's":
+        assert method.stages(steps)[-1].steps == steps  # which it does not refuse
 
 
 def test_a_sum_without_end_is_said_to_be_one_where_episodes_are_short():

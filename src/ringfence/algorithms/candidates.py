@@ -24,6 +24,7 @@ from ringfence.algorithms.ood import cvae_loss
 from ringfence.algorithms.optimise import Adam
 from ringfence.limits import DISCOUNT
 from ringfence.networks import CVAE, polyak
+from ringfence.steps import steps_with_critics
 
 Scalar = Float[Array, ""]
 PerState = Float[Array, " batch"]
@@ -249,6 +250,10 @@ class CandidateMethod:
     def warnings_of(self, last: Mapping[str, float]) -> list[str]:
         """The method's own warnings, from its last metrics."""
         return []
+
+    @property
+    def default_steps(self) -> int:
+        return steps_with_critics(self.tau, self.discount)
 
     @property
     def _adam(self) -> Adam:

@@ -29,6 +29,7 @@ from ringfence.algorithms.optimise import Adam
 from ringfence.errors import InvalidSetting
 from ringfence.limits import DISCOUNT
 from ringfence.networks import MLP, Described
+from ringfence.steps import STEPS
 
 DIVERGED = 1.25  # times the return of the best logged row: where FQE estimates more, a warning is given
 
@@ -106,6 +107,11 @@ class CBPL:
     @property
     def round_steps(self) -> int:
         return self.fqi_steps + self.fqe_steps
+
+    @property
+    def default_steps(self) -> int:
+        """As many as the rounds have room for, at most STEPS."""
+        return min(STEPS, self.rounds * self.round_steps)
 
     @property
     def fitting(self) -> Fitting:

@@ -17,6 +17,7 @@ from ringfence.algorithms.ood import LatentKL, calibrated
 from ringfence.algorithms.optimise import Adam
 from ringfence.limits import DISCOUNT
 from ringfence.networks import TanhGaussianActor, describe_cvae
+from ringfence.steps import steps_with_critics
 
 
 class State(eqx.Module):
@@ -70,6 +71,10 @@ class CPQSettings:
         positive(self, "alpha_rate", *(() if self.alpha is None else ("alpha",)), zero=True)
         fraction(self, "ood_quantile")
         one_of(self, "actor_gradient", ("reparametrised", "score"))
+
+    @property
+    def default_steps(self) -> int:
+        return steps_with_critics(self.tau, self.discount)
 
     @property
     def _critic_adam(self) -> Adam:

@@ -72,6 +72,10 @@ class Variant:
 
         return method_of(self.method, self.settings, self.preset)
 
+    @property
+    def default_steps(self) -> int:
+        return defaults.steps_of(self.make())
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -130,6 +134,7 @@ class Experiment:
 
     name: str
     cells: tuple[Cell, ...]
+    own_steps: bool = False  # each method trains for as many steps as it does by default
 
     def __post_init__(self) -> None:
         ids = [cell.id for cell in self.cells]
@@ -151,13 +156,17 @@ def grid(
     seeds: Sequence[int],
     schedule: Schedule,
     holdout: float = 0.0,
+    *,
+    own_steps: bool = False,
 ) -> tuple[Cell, ...]:
     """Every combination of log (with the task it is evaluated in), variant, limit and seed. All of the first seed come
-    first, so that a part of the cells is already a comparison. `limits` may differ between logs, by their names."""
+    first, so that a part of the cells is already a comparison. `limits` may differ between logs, by their names. With
+    `own_steps` each variant trains for its method's default number of steps in place of the schedule's."""
     for limit in chain(*limits.values()) if isinstance(limits, Mapping) else limits:
         check_limit(limit)  # before the logs, which may have to be made
     fingerprints = {source: source.fingerprint() for source, _ in logs}
     parameters = {variant.label: hyperparameters(variant) for variant in variants}
+    schedules = {v.label: replace(schedule, steps=v.default_steps) if own_steps else schedule for v in variants}
     return tuple(
         Cell(
             source,
@@ -166,7 +175,7 @@ def grid(
             parameters[variant.label],
             float(limit),
             int(seed),
-            schedule,
+            schedules[variant.label],
             task,
             holdout,
         )

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ringfence.errors import UnreadableFile
-from ringfence.experiments.grid import Cell, Experiment
+from ringfence.errors import RingfenceError, UnreadableFile
+from ringfence.experiments.grid import Cell, Experiment, Variant
 from ringfence.experiments.store import DirectoryStore, Store
 from ringfence.files import write_json
 from ringfence.reports.results import is_result, read_experiment
@@ -19,15 +19,20 @@ def former_cells(experiment: Experiment, results: Path) -> dict[str, Cell]:
     kept, kinds = DirectoryStore(results), {(c.log.name, c.variant.label): c for c in experiment.cells}
     found = {name: whole_result(kept, name)["cell"] for name in listed if name in kept.finished()}
     names = {cell.id for cell in experiment.cells}
-    stay = {name: cell for name, cell in found.items() if name in names or comparable(cell, kinds.values())}
+
+    def belongs(former: Mapping[str, Any]) -> bool:
+        return comparable(former, kinds.values(), experiment.own_steps)
+
+    stay = {name: cell for name, cell in found.items() if name in names or belongs(cell)}
     return {name: Cell.from_dict(cell) for name, cell in stay.items()}
 
 
-def comparable(former: Mapping[str, Any], cells: Iterable[Cell]) -> bool:
+def comparable(former: Mapping[str, Any], cells: Iterable[Cell], own_steps: bool = False) -> bool:
     """Whether a finished cell belongs in one report with these: trained and tested as long, logs of one name with the same
-    content, methods of one name with the same settings."""
+    content, methods of one name with the same settings. With `own_steps`, trained as long as is its method's own."""
     return all(
-        as_long(former["schedule"]) == as_long(asdict(cell.schedule))
+        (former["schedule"]["steps"] == cell.schedule.steps or (own_steps and has_own_steps(former)))
+        and tested_alike(former["schedule"]) == tested_alike(asdict(cell.schedule))
         and former.get("holdout", 0.0) == cell.holdout
         and (former["log"]["source"] != cell.log.name or former["log_fingerprint"] == cell.log_fingerprint)
         and (former["variant"]["label"] != cell.variant.label or former["hyperparameters"] == cell.hyperparameters)
@@ -35,8 +40,16 @@ def comparable(former: Mapping[str, Any], cells: Iterable[Cell]) -> bool:
     )
 
 
-def as_long(schedule: Mapping[str, Any]) -> list[Any]:
-    return [schedule.get(name) for name in ("steps", "evaluate_every", "episodes", "test_episodes")]
+def has_own_steps(former: Mapping[str, Any]) -> bool:
+    try:
+        own = Variant(**former["variant"]).default_steps
+    except RingfenceError:  # of another version, whose settings are not those of today
+        return False
+    return bool(former["schedule"]["steps"] == own)
+
+
+def tested_alike(schedule: Mapping[str, Any]) -> list[Any]:
+    return [schedule.get(name) for name in ("evaluate_every", "episodes", "test_episodes")]
 
 
 def describe(experiment: Experiment, results: Path, former: list[str], command: str) -> None:

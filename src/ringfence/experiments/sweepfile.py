@@ -3,7 +3,7 @@
 log = "my_logs.parquet"           # or a built-in task's name with `rows`; relative to this file
 limits = [20, 30]
 seeds = [0, 1, 2]
-steps = 50_000
+steps = 50_000                    # without it: each method's own, as with `ringfence train`
 task = "hopper-torque"            # only where there is a simulator
 holdout = 0.2                     # set episodes aside, by which a policy is chosen at the end
 
@@ -72,9 +72,9 @@ def read_sweep(path: str | Path) -> Experiment:
     seeds = listed(value, "seeds", path) if "seeds" in value else [0, 1, 2]
     for seed in seeds:
         require_seed(seed, f"{path}: each of 'seeds'")
-    return Experiment(
-        read_name(value, path), grid([(source, task)], variants, limits, seeds, schedule, share(value, path))
-    )
+    own_steps = "steps" not in value
+    cells = grid([(source, task)], variants, limits, seeds, schedule, share(value, path), own_steps=own_steps)
+    return Experiment(read_name(value, path), cells, own_steps)
 
 
 def read_file(path: Path) -> dict[str, Any]:

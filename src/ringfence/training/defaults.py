@@ -2,8 +2,10 @@
 
 from typing import Any
 
-STEPS = 50_000  # updates of the policy, in an experiment
-LEAST_STEPS = 15_000  # of a run that is not told how many: see `steps_of`
+from ringfence.steps import LEAST_STEPS as LEAST_STEPS
+from ringfence.steps import STEPS as STEPS
+from ringfence.steps import critic_steps as critic_steps
+
 LOG_EVERY = 1_000  # steps between lines of metrics
 EVALUATE_EVERY = 5_000
 CHECKPOINT_EVERY = 5_000
@@ -16,15 +18,7 @@ LEAST_EPISODES_TO_HOLD_OUT = 20  # a smaller log is learned from whole
 EVALUATION_SEED = 10_000  # the same episodes at every evaluation, so that curves can be compared
 
 
-def critic_steps(tau: float, discount: float) -> int:
-    """How many steps critics need to reach their scale: targets follow at the rate tau, and each backup covers the
-    share 1 - discount of the way, so that after 3 / (tau (1 - discount)) steps 5 % of the way is left."""
-    return round(3.0 / (tau * (1.0 - discount)))
-
-
 def steps_of(method: Any) -> int:
-    """How long a run trains that is not told how many steps: as long as the method's critics need, at least LEAST_STEPS. A
-    method without critics, or one that fits new ones in each of several rounds (CBPL), trains for STEPS."""
-    if not hasattr(method, "tau") or hasattr(method, "rounds"):
-        return STEPS
-    return max(critic_steps(method.tau, method.discount), LEAST_STEPS)
+    """How long a run trains that is not told how many steps: as long as the method says (`default_steps`), else STEPS."""
+    steps: int = getattr(method, "default_steps", STEPS)
+    return steps

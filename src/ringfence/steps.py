@@ -1,0 +1,15 @@
+"""How many updates of the policy a method needs. No JAX here: the command line's help says some of it."""
+
+STEPS = 50_000  # of a method that does not say how many it needs, and in the paper's figures
+LEAST_STEPS = 15_000  # of a method with critics: its actor needs them too
+
+
+def critic_steps(tau: float, discount: float) -> int:
+    """How many steps critics need to reach their scale: targets follow at the rate tau, and each backup covers the
+    share 1 - discount of the way, so that after 3 / (tau (1 - discount)) steps 5 % of the way is left."""
+    return round(3.0 / (tau * (1.0 - discount)))
+
+
+def steps_with_critics(tau: float, discount: float) -> int:
+    """What a method with critics makes by default: as many steps as they need, at least LEAST_STEPS."""
+    return max(critic_steps(tau, discount), LEAST_STEPS)
