@@ -237,9 +237,32 @@ def test_another_content_of_the_log_makes_other_cells(file):
         ("settings = { hidden = [8, 8] }", "settings = 5", InvalidSetting, "settings"),
         ("settings = { hidden = [8, 8] }", "settings = { limit = 3 }", InvalidSetting, "limits"),
         ("grid = { tau = [0.01, 0.02] }", "grid = 5", InvalidSetting, "grid"),
+        ("[20, 30]", f"[1{'0' * 400}]", InvalidSetting, "'limits' holds a whole number"),
+        ("steps = 400", f'limit_kind = "step"\nhorizon = 1{"0" * 400}', InvalidSetting, "'horizon' holds a whole"),
+        ("[8, 8]", f"[0x{'f' * 5000}]", InvalidSetting, "'methods' holds a whole number"),
+        ("[20, 30]", "[" * 5000, UnreadableFile, "nested too deeply"),
+        ("steps = 400", "log_seed = 1", InvalidSetting, "'log_seed' is for built-in logs"),
+        ("steps = 400", "rows = 1", InvalidSetting, "'rows' is for built-in logs"),
+        ("steps = 400", "horizon = 1000", InvalidSetting, "'horizon' is for limits per step"),
+        ('preset = "paper"', 'label = ""', InvalidSetting, "label"),
+        ('preset = "paper"', 'label = "  "', InvalidSetting, "label"),
+        ('preset = "paper"', 'label = "a\\nb"', InvalidSetting, "label"),
+        ('preset = "paper"', "label = 5", InvalidSetting, "label"),
+        ('preset = "paper"', "settings = { limits = [25, 60] }", InvalidSetting, "limit 20.0 lies outside"),
+        *(
+            ('"log.csv"', f'"hopper-torque"\n{key} = {value}', InvalidSetting, f"'{key}' is for a log in a file")
+            for key, value in (
+                ("columns", '{ rewards = "profit" }'),
+                ("action_low", "0"),
+                ("action_high", "1"),
+                ("csv_delimiter", '";"'),
+                ("csv_decimal", '","'),
+            )
+        ),
     ],
 )
 def test_a_mistake_in_a_grid_is_named(file, old, new, error, named):
     file.write_text(GRID.replace(old, new))
-    with pytest.raises(error, match=named):
+    with pytest.raises(error, match=named) as raised:
         read_sweep(file)
+    assert len(str(raised.value).splitlines()) == 1

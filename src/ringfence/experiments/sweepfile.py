@@ -17,8 +17,9 @@ method = "bc-safe"
 
 import json
 import math
+import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -86,9 +87,23 @@ def read_file(path: Path) -> dict[str, Any]:
         value = parse_yaml(text) if path.suffix in (".yaml", ".yml") else tomllib.loads(text)
     except ValueError as error:
         raise UnreadableFile(f"{path} is not valid TOML or YAML: {error}") from error
+    except RecursionError:
+        raise UnreadableFile(f"{path} has lists or tables nested too deeply to be a grid") from None
     if not isinstance(value, dict):
         raise InvalidSetting(f"{path} must be a table of names and values, such as log = ... and limits = ...")
+    for name, found in value.items():
+        if holds_huge_number(found):
+            raise InvalidSetting(
+                f"{path}: {name!r} holds a whole number that is larger than any that can be computed with"
+            )
     return value
+
+
+def holds_huge_number(value: Any) -> bool:
+    """Whether a whole number in it is beyond float64: Python reads them of any length and fails when it computes."""
+    if isinstance(value, dict | list):
+        return any(map(holds_huge_number, value.values() if isinstance(value, dict) else value))
+    return is_whole(value) and abs(value) > sys.float_info.max
 
 
 def parse_yaml(text: str) -> Any:
@@ -114,9 +129,10 @@ def read_log(value: Mapping[str, Any], path: Path) -> LogSource:
     name, seed = text(value, "log", path), value.get("log_seed", 0)
     require_seed(seed, f"{path}: 'log_seed'")
     if name in TASKS:
+        require_absent(value, READING, f"is for a log in a file, and {name!r} is a built-in log", path)
         return LogSource(name, number(value, "rows", path) if "rows" in value else ROWS, seed)
-    if "rows" in value:
-        raise InvalidSetting(f"{path}: 'rows' is for built-in logs ({', '.join(TASKS)}), and {name!r} is a file")
+    builtin = f"is for built-in logs ({', '.join(TASKS)}), and {name!r} is a file"
+    require_absent(value, ("rows", "log_seed"), builtin, path)
     reading = {key: value[key] for key in READING if key in value}
     if not isinstance(reading.get("columns", {}), dict):
         raise InvalidSetting(f"{path}: 'columns' is a table such as {{ rewards = \"profit\" }}")
@@ -149,7 +165,8 @@ def read_method(entry: Any, path: Path) -> list[Variant]:
     for name, values in varied.items():
         if not isinstance(values, list) or not values:
             raise InvalidSetting(f"{path}: grid.{name} must be a list of values, not {values!r}")
-    variants = variants_of(str(entry.get("label", plain)), str(entry["method"]), preset, settings, varied)
+    label = line(entry, "label", path) if "label" in entry else str(plain)
+    variants = variants_of(label, str(entry["method"]), preset, settings, varied)
     for variant in variants:
         variant.make()  # an unknown method or setting is an error now, not in every worker
     return variants
@@ -161,6 +178,8 @@ def read_limits(value: Mapping[str, Any], variants: list[Variant], path: Path) -
     kind, horizon = value.get("limit_kind", "discounted"), value.get("horizon", math.inf)
     if not isinstance(horizon, int | float) or isinstance(horizon, bool):
         raise InvalidSetting(f"{path}: 'horizon' must be a number of steps, not {horizon!r}")
+    if kind == "discounted":
+        require_absent(value, ("horizon",), "is for limits per step or per episode ('limit_kind')", path)
     if kind in ("step", "episode") and "horizon" not in value:
         raise InvalidSetting(f"{path}: limits per {kind} need the 'horizon', an episode's steps")
     discounts = {variant.make().discount for variant in variants}
@@ -169,7 +188,21 @@ def read_limits(value: Mapping[str, Any], variants: list[Variant], path: Path) -
     given = listed(value, "limits", path)
     if not all(isinstance(limit, int | float) and not isinstance(limit, bool) for limit in given):
         raise InvalidSetting(f"{path}: limits are numbers, not {given}")
-    return [Limit.of(limit, kind, discount=discounts.copy().pop(), horizon=horizon).discounted for limit in given]
+    discount = discounts.copy().pop()
+    limits = [Limit.of(limit, kind, discount=discount, horizon=horizon).discounted for limit in given]
+    for variant in variants:
+        require_in_range(variant, limits, path)
+    return limits
+
+
+def require_in_range(variant: Variant, limits: list[float], path: Path) -> None:
+    """A method with a range of limits of its own cannot be held to one outside."""
+    from ringfence.launch import check_in_range
+
+    try:
+        check_in_range(variant.make(), limits)
+    except InvalidSetting as error:
+        raise InvalidSetting(f"{path}: {variant.label}: {error}; change 'limits' or the method's range") from error
 
 
 def listed(value: Mapping[str, Any], name: str, path: Path) -> list[Any]:
@@ -199,6 +232,21 @@ def text(value: Mapping[str, Any], name: str, path: Path) -> str:
     if not isinstance(found, str) or not found or "\0" in found:
         raise InvalidSetting(f"{path}: {name!r} must be text, not {found!r}")
     return found
+
+
+def line(value: Mapping[str, Any], name: str, path: Path) -> str:
+    """Text that can be read in a table."""
+    found = text(value, name, path)
+    if not found.strip() or not found.isprintable():
+        raise InvalidSetting(f"{path}: {name!r} must be a line of text, not {found!r}")
+    return found
+
+
+def require_absent(value: Mapping[str, Any], names: Iterable[str], why: str, path: Path) -> None:
+    """Refuse what would be ignored."""
+    for name in names:
+        if name in value:
+            raise InvalidSetting(f"{path}: {name!r} {why}; remove it")
 
 
 def require_seed(seed: Any, what: str) -> None:
