@@ -9,8 +9,15 @@ from matplotlib.figure import Figure
 
 from ringfence.errors import UnreadableFile
 from ringfence.reports.experiment import write_report
-from ringfence.reports.figures import COLOURS, colour_and_marker, ends_of_frontier, look_of, named, per_step
-from ringfence.reports.labels import HEIGHT, Place, Room, apart, on_line
+from ringfence.reports.figures import (
+    COLOURS,
+    colour_and_marker,
+    curves_figure,
+    ends_of_frontier,
+    look_of,
+    named,
+    per_step,
+)
 from ringfence.reports.results import Described, gather, read_experiment
 from ringfence.reports.tables import aggregate_table, comma_separated, latex, markdown, results_table
 
@@ -155,55 +162,16 @@ def test_a_curve_is_mean_and_standard_deviation_at_steps_that_all_seeds_have(tmp
     assert std[0] == pytest.approx(8**0.5)  # (2^2 + 2^2) / (2 - 1)
 
 
-def test_labels_that_would_overlap_are_moved_apart_and_keep_their_order():
-    placed = apart([0.5, 0.52, 0.1, 0.51], 0.1)
-    assert np.argsort(placed).tolist() == [2, 0, 3, 1]
-    assert np.diff(np.sort(placed)).min() >= 0.1 - 1e-12
-    assert placed[2] == pytest.approx(0.1)
-    assert np.mean([placed[0], placed[1], placed[3]]) == pytest.approx(0.51)
-
-
-@pytest.mark.parametrize("heights", [[0.0, 0.01, 0.02], [1.0, 1.0, 0.99, 0.98], list(np.linspace(0.4, 0.6, 30))])
-def test_labels_that_are_moved_apart_stay_within_the_panel(heights):
-    placed = apart(heights, 0.1)
-    assert min(placed) >= 0.0
-    assert max(placed) <= 1.0
-    assert np.diff(np.sort(placed)).min() >= min(0.1, 1 / (len(heights) - 1)) - 1e-12
-
-
-def a_panel(*lines):
-    axes = Figure().subplots()
-    for x, y in lines:
-        axes.plot(x, y)
-    axes.set(xlim=(0, 1), ylim=(0, 1))
-    return axes
-
-
-def test_a_note_is_written_at_the_end_of_its_line_where_nothing_is():
-    at_the_left = ([0.0, 0.3], [0.55, 0.55])
-    axes = a_panel(at_the_left, ([0, 1], [0.5, 0.5]))
-    Room(axes).write("a note", on_line(0.5))
-    assert axes.texts[0].xy[0] > 0.5
-    assert axes.texts[0].get_ha() == "right"
-
-
-def test_two_notes_on_lines_that_coincide_do_not_overlap():
-    axes = a_panel(([0, 1], [0.5, 0.5]), ([0, 1], [0.501, 0.501]))
-    room = Room(axes)
-    for text in ("limit 30", "safe behaviour", "unsafe behaviour", "a fourth", "a fifth"):
-        room.write(text, on_line(0.5))
-    for i, (left, right, low, high) in enumerate(room.words):
-        assert low >= 0.5 or high <= 0.5  # beside the line, not on it
-        assert 0 <= left < right <= 1
-        for other in room.words[:i]:
-            assert right <= other[0] or other[1] <= left or high <= other[2] or other[3] <= low
-
-
-def test_a_word_near_the_edge_stays_inside_its_panel():
-    room = Room(a_panel())
-    room.write("high", [Place(0.5, 0.99, "center", "bottom"), Place(0.5, 0.99, "center", "top")])
-    assert room.words[0][3] == pytest.approx(0.99)
-    assert room.words[0][2] == pytest.approx(0.99 - HEIGHT)
+def test_behaviours_and_the_limit_are_named_beside_the_curves_and_cover_none(tmp_path, monkeypatch):
+    monkeypatch.setattr("ringfence.reports.figures.save", lambda figure, path: figure)
+    figure = curves_figure(gather(folder(tmp_path, [result("cpq", 0)])), tmp_path / "figure")
+    of_return, of_cost = (list(axes.texts) for axes in figure.axes)
+    methods = ["CPQ (our default)", "safe behaviour", "unsafe behaviour"]
+    assert [text.get_text() for text in of_return] == methods
+    assert [text.get_text() for text in of_cost] == [*methods, "limit 30"]
+    for text in (*of_return, *of_cost):
+        assert text.get_position()[0] > 1.0  # in shares of the panel's width
+        assert text.get_ha() == "left"
 
 
 def test_methods_can_be_told_apart_without_their_colours(tmp_path):
@@ -238,8 +206,6 @@ def test_the_figure_over_limits_names_the_diagonal_the_stars_and_the_bars(tmp_pa
 
 
 def test_a_dotted_line_joins_what_both_behaviours_earn_at_the_limits_that_they_keep(tmp_path):
-    from matplotlib.figure import Figure
-
     gathered = gather(folder(tmp_path, [result("cpq", 0)]))
     dotted = {}
     for measure in ("return", "discounted_cost"):

@@ -9,7 +9,7 @@ import numpy as np
 
 from ringfence.files import atomic_write
 from ringfence.limits import Limit
-from ringfence.reports.labels import Room, along, around, label_ends, on_line
+from ringfence.reports.labels import Room, along, around, label_ends
 from ringfence.reports.results import Gathered, Group, spread
 
 SUFFIXES = (".pdf", ".svg", ".png")
@@ -67,12 +67,9 @@ def curves_figure(gathered: Gathered, path: Path) -> list[Path]:
                     for limit in gathered.limits(log):
                         axes.axhline(limit, color="black", linestyle="--", linewidth=1)
                         notes.append((limit, f"limit {limit:g}", "black"))
-                axes.margins(y=0.12)
-                room = Room(axes)
-                for height, text, colour in notes:
-                    share = room.share(0, height)[1]
-                    room.write(text, on_line(share), colour, own=share)
-                label_ends(axes, ends)
+                axes.margins(x=0.02, y=0.08)
+                right = axes.get_xlim()[1]
+                label_ends(axes, ends + [(right, height, text, colour) for height, text, colour in notes])
                 axes.set_ylabel(label if column == 0 else "")
             panels[0, column].set_title(log)
             panels[1, column].set_xlabel(f"training step\n{simulated(gathered, log)}")

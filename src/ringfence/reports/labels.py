@@ -1,4 +1,4 @@
-"""Words in figures, where nothing else is: names at the ends of lines, notes on lines, names of single points.
+"""Words in figures, where nothing else is: names at the ends of lines, names of single points.
 
 Everything here is in shares of a panel's width and height, whose limits must not change any more.
 """
@@ -12,6 +12,7 @@ import numpy as np
 SMALL = 6.5  # points
 CHARACTER, HEIGHT = 0.0215, 0.06  # of small text in a panel, estimated for the size that all panels have
 GAP = 0.012  # between a word and what it names
+MARGIN, LINE = 1.1, 0.073  # where names at the ends of lines begin, and how far apart they are at least
 BOX = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.2}
 
 
@@ -41,22 +42,20 @@ class Room:
         self.points = np.concatenate([np.empty((0, 2)), *(dense(path) for path in paths(axes))])
         self.words: list[tuple[float, float, float, float]] = []
 
-    def write(self, text: str, places: Iterable[Place], colour: str = "0.25", own: float | None = None) -> None:
-        """The text at the first of the places where it covers least. It may cover the horizontal line that it names, at the
-        height `own`."""
-        best = min(places, key=lambda place: self.covered(place.box(text), own))
+    def write(self, text: str, places: Iterable[Place], colour: str = "0.25") -> None:
+        """The text at the first of the places where it covers least."""
+        best = min(places, key=lambda place: self.covered(place.box(text)))
         self.words.append(best.box(text))
         self.axes.annotate(
             text, (best.x, best.y), xycoords="axes fraction", fontsize=SMALL, color=colour, ha=best.across, va=best.up,
             bbox=BOX, zorder=4,
         )  # fmt: skip
 
-    def covered(self, box: tuple[float, float, float, float], own: float | None = None) -> float:
+    def covered(self, box: tuple[float, float, float, float]) -> float:
         """How much lies in a box; to leave the panel or to meet another word is worse than any line."""
         left, right, low, high = box
         x, y = self.points.T
-        others = np.ones(len(y), bool) if own is None else np.abs(y - own) > 1e-6
-        lines = np.sum(others & (left <= x) & (x <= right) & (low <= y) & (y <= high))
+        lines = np.sum((left <= x) & (x <= right) & (low <= y) & (y <= high))
         words = sum(left < r and le < right and low < h and lo < high for le, r, lo, h in self.words)
         outside = max(0.0, -left) + max(0.0, right - 1) + max(0.0, -low) + max(0.0, high - 1)
         return float(lines + 1000 * words + 100_000 * outside)
@@ -84,15 +83,6 @@ def dense(path: np.ndarray, spacing: float = 0.004) -> np.ndarray:
     return np.concatenate(pieces)
 
 
-def on_line(height: float) -> list[Place]:
-    """Places above a horizontal line from both ends inwards, then under it, then on it."""
-    ends = [
-        (x, side) for step in range(10) for x, side in ((0.01 + 0.05 * step, "left"), (0.99 - 0.05 * step, "right"))
-    ]
-    heights = ((height + GAP, "bottom"), (height - GAP, "top"), (height, "center"))
-    return [Place(x, y, across, up) for y, up in heights for x, across in ends]
-
-
 def along(start: tuple[float, float], end: tuple[float, float]) -> list[Place]:
     """Places above a rising line, from its middle to its ends, then under it."""
     shares = (0.6, 0.7, 0.5, 0.8, 0.4, 0.9, 0.3, 1.0, 0.2)
@@ -115,12 +105,15 @@ def label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str]]) -> None
     if not ends:
         return
     low, high = axes.get_ylim()
-    heights = apart([(y - low) / (high - low) for _, y, _, _ in ends], 0.085)
+    heights = apart([(y - low) / (high - low) for _, y, _, _ in ends], LINE)
     for (x, y, text, colour), height in zip(ends, heights, strict=True):
         axes.annotate(
-            text, (x, y), (1.03, height), xycoords="data", textcoords="axes fraction", color=colour, fontsize=7,
+            text, (x, y), (MARGIN, height), xycoords="data", textcoords="axes fraction", color=colour, fontsize=7,
             va="center", annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 1},
+            arrowprops={
+                "arrowstyle": "-", "color": colour, "linewidth": 0.5, "shrinkA": 1, "shrinkB": 1,
+                "relpos": (0, 0.5),  # to the middle of the text's left side, so that it crosses no other text
+            },
         )  # fmt: skip
 
 
