@@ -74,20 +74,29 @@ def judge(options: argparse.Namespace) -> int:
     log = log_to_judge_by(options, run)
     learned, judging = split_for(run, log)
     bound = limit_of(options, log, discount)
-    limit = next(iter(policies.values())).metadata.get("limit") if bound is None else bound.discounted
+    asked = None if bound is None else bound.discounted
     compared = dict(policies)
     for path in options.against:
         compared |= load_policies(path)[0]
     warn_of_unfinished(compared)
     warn_of_flattered(compared, log, learned)
     judging_from = Judge(judging, learned, discount=discount, horizon=log.horizon, seed=options.seed)
-    found = [judging_from(policy, limit, confidence=options.confidence, name=name) for name, policy in compared.items()]
+    found = [
+        judging_from(policy, limit_for(policy, asked), confidence=options.confidence, name=name)
+        for name, policy in compared.items()
+    ]
     if options.json:
         print(json.dumps([judgement.to_dict() for judgement in found], indent=2))
     else:
         print_judgements(found, Console())
     inside = all(judgement.inside for judgement in found[: len(policies)])
     return NOT_INSIDE if options.require_inside and not inside else 0
+
+
+def limit_for(policy: Any, asked: float | None) -> float | None:
+    """The limit to judge a policy at: the one that was asked for, else the one that it was trained for, if any."""
+    own: float | None = policy.metadata.get("limit")
+    return own if asked is None else asked
 
 
 def discount_of(options: argparse.Namespace, policies: Any) -> float:

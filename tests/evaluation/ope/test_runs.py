@@ -8,28 +8,9 @@ import pytest
 
 import ringfence
 from ringfence import api
-from ringfence.behaviour.collect import collect
 from ringfence.cli import main
 from ringfence.errors import InvalidSetting
 from ringfence.evaluation.ope.runs import JUDGEMENT_FILE, parts_of, set_aside
-
-SMALL = {"hidden": (32,), "batch_size": 64, "learning_rate": 3e-3}
-
-
-@pytest.fixture(scope="module")
-def log_file(tmp_path_factory):
-    return collect("reactor", 12_000, tmp_path_factory.mktemp("log") / "reactor.h5", seed=4, workers=1)
-
-
-@pytest.fixture(scope="module")
-def runs(log_file, tmp_path_factory):
-    """Behaviour cloning of all and of the safe part, with the same episodes set aside; and one with none."""
-    folder = tmp_path_factory.mktemp("runs")
-    for name, kind in (("bc", ringfence.BC), ("bc-safe", ringfence.BCSafe)):
-        method = kind(limit=20.0, **SMALL)
-        api.train(log_file, method, steps=1500, out=folder / name, holdout=0.4, progress=False)
-    api.train(log_file, ringfence.BC(limit=20.0, **SMALL), steps=2, out=folder / "all", progress=False)
-    return folder
 
 
 def test_what_judges_a_run_had_no_part_in_training_it(log_file, runs):

@@ -1,7 +1,7 @@
 """Judging the policies of runs, from the episodes that their training set aside."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,25 +110,32 @@ def choose_among_runs(
         runs.append(run)
     shares = {float(run.configuration.extras.get("holdout", 0.0)) for run in runs}
     discounts = {run.configuration.discount for run in runs}
-    limits = {member.limit for run in runs for member in run.members}
     if len(shares) > 1 or len(discounts) > 1:
         raise InvalidSetting(
             f"the runs differ in what they set aside ({sorted(shares)}) or in their discount ({sorted(discounts)}): "
             "what judges one has trained another"
         )
-    if limit is None and any(policy.artifact.takes_limit for policy in policies.values()):
-        raise InvalidSetting("one of the policies takes any limit of a range; say for which to choose with --limit")
-    if limit is None and len(limits) > 1:
-        raise InvalidSetting(f"the runs were trained for several limits ({sorted(limits)}); say which with --limit")
+    limit = common_limit(policies.values()) if limit is None else limit
     for run in runs:
         learned, judging = parts_of(run, log)
     return choose(
         policies,
         judging,
-        limits.pop() if limit is None else limit,
+        limit,
         reference=learned,
         discount=discounts.pop(),
         horizon=log.horizon,
         confidence=confidence,
         seed=seed,
     )
+
+
+def common_limit(policies: Iterable[Policy]) -> float:
+    """The one limit that all these policies were trained for; an error if there are several."""
+    limits = {policy.artifact.limit for policy in policies}
+    if None in limits:
+        raise InvalidSetting("one of the policies takes any limit of a range; say for which to choose with --limit")
+    found = sorted(limit for limit in limits if limit is not None)
+    if len(found) > 1:
+        raise InvalidSetting(f"the policies were trained for several limits ({found}); say which with --limit")
+    return found[0]
