@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ringfence.data import Dataset
+from ringfence.data.recognise import KnownEpisodes
 from ringfence.errors import InvalidSetting
 from ringfence.evaluation import Evaluator
 from ringfence.evaluation.ope.runs import judge_at_the_end
@@ -94,6 +95,8 @@ def carry_out(
     """Train, evaluate on the way, and judge at the end by the episodes that were set aside."""
     use_compilation_cache()
     learned, judging = parts
+    if directory is not None:
+        directory.remember(KnownEpisodes.of(learned))
     extras = configuration.extras
     evaluate = None
     if evaluator is not None:

@@ -40,8 +40,8 @@ def add_judge(verbs: Any) -> None:
         "examples:\n"
         "  ringfence judge runs/my_run\n"
         "  ringfence judge policy.safetensors other_log.parquet --limit 30 --against old_policy.safetensors\n\n"
-        "The log must not be the one that the policy was trained on; of a run's own log the episodes that it set aside are "
-        "taken (`ringfence train --holdout`).",
+        "A policy is not judged by rows that it learned from: of its run's own log the episodes that were set aside are "
+        "taken (`ringfence train --holdout`), of another log those that the run did not learn from.",
     )
     parser.add_argument("policy", type=Path, metavar="POLICY", help="a policy file, or a run's directory")
     parser.add_argument("log", metavar="LOG", nargs="?", help=f"{LOG_HELP} (default: the run's own)")
@@ -64,6 +64,7 @@ def judge(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from ringfence.evaluation.ope.judge import Judge
+    from ringfence.evaluation.ope.rows import rows_to_judge
     from ringfence.evaluation.ope.runs import load_policies
     from ringfence.reports.judgement import print_judgements
 
@@ -72,18 +73,26 @@ def judge(options: argparse.Namespace) -> int:
     policies, run = load_policies(options.policy)
     discount = discount_of(options, policies)
     log = log_to_judge_by(options, run)
-    learned, judging = split_for(run, log)
+    rows = rows_to_judge(run, log)
+    if rows.note:
+        print(rows.note, file=sys.stderr)
     bound = limit_of(options, log, discount)
     asked = None if bound is None else bound.discounted
-    compared = dict(policies)
+    compared = {name: (policy, run) for name, policy in policies.items()}
     for path in options.against:
-        compared |= load_policies(path)[0]
-    warn_of_unfinished(compared)
-    warn_of_flattered(compared, log, learned)
-    judging_from = Judge(judging, learned, discount=discount, horizon=log.horizon, seed=options.seed)
+        others, their_run = load_policies(path)
+        compared |= {name: (policy, their_run) for name, policy in others.items()}
+    warn_of_unfinished({name: policy for name, (policy, _) in compared.items()})
+    judging_from = Judge(rows.judging, rows.reference, discount=discount, horizon=log.horizon, seed=options.seed)
     found = [
-        judging_from(policy, limit_for(policy, asked), confidence=options.confidence, name=name)
-        for name, policy in compared.items()
+        judging_from(
+            policy,
+            limit_for(policy, asked),
+            confidence=options.confidence,
+            name=name,
+            rows_were=rows.were(policy, made_by),
+        )
+        for name, (policy, made_by) in compared.items()
     ]
     if options.json:
         print(json.dumps([judgement.to_dict() for judgement in found], indent=2))
@@ -116,28 +125,6 @@ def log_to_judge_by(options: argparse.Namespace, run: Any) -> Any:
     if run is None:
         raise InvalidSetting(f"{options.policy} belongs to no run; name a LOG to judge it by")
     return api.log_of_run(run.path)
-
-
-def split_for(run: Any, log: Any) -> tuple[Any, Any]:
-    """(reference, judging) episodes: those that the run learned from and set aside, if it is the run's own log."""
-    from ringfence.evaluation.ope.runs import parts_of
-
-    if run is not None and log.fingerprint == run.configuration.log.fingerprint:
-        return parts_of(run, log)
-    return None, log
-
-
-def warn_of_flattered(policies: Any, log: Any, learned: Any) -> None:
-    """Warn if a policy is judged by episodes that it was trained on."""
-    for name, policy in policies.items():
-        whole = policy.metadata.get("log_fingerprint")
-        part = policy.metadata.get("learned_from", whole)
-        if log.fingerprint in (whole, part) and (learned is None or part != learned.fingerprint):
-            print(
-                f"warning: {name} was trained on this log, or on a part of it; what follows flatters it. Judge it by other "
-                "episodes",
-                file=sys.stderr,
-            )
 
 
 def add_choose(verbs: Any) -> None:

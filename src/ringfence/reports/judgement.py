@@ -8,7 +8,7 @@ from rich.table import Table
 
 from ringfence.evaluation.ope.calibration import SourceCheck
 from ringfence.evaluation.ope.choose import Choice
-from ringfence.evaluation.ope.judgement import Judgement
+from ringfence.evaluation.ope.judgement import Judgement, RowsWere
 from ringfence.evaluation.ope.tail import WORST
 from ringfence.training.verdict import DISAGREE, Verdict
 
@@ -18,8 +18,8 @@ def print_judgements(judgements: Sequence[Judgement], console: Console) -> None:
     first = judgements[0]
     console.print(table_of(judgements))
     console.print(
-        f"Discounted (at {first.discount:g}) over {first.horizon} steps, from {first.rows:,} rows that are not the policy's "
-        f"own training. Bounds are one-sided, each at {first.confidence:.0%}. `in the log`: what the behaviours got.",
+        f"Discounted (at {first.discount:g}) over {first.horizon} steps, from {first.rows:,} rows. {rows_words(judgements)} "
+        f"Bounds are one-sided, each at {first.confidence:.0%}. `in the log`: what the behaviours got.",
         highlight=False,
         soft_wrap=True,
     )
@@ -28,6 +28,23 @@ def print_judgements(judgements: Sequence[Judgement], console: Console) -> None:
         console.print(f"{prefix}{judgement.sentence}", highlight=False, soft_wrap=True)
         for line in details(judgement):
             console.print(f"  {line}", highlight=False, soft_wrap=True)
+
+
+ROWS_WERE: dict[RowsWere, str] = {
+    "not learned from": "{} did not learn from them",
+    "learned from": "{} LEARNED FROM them, or from some of them",
+    "unknown": "whether {} learned from them is not known",
+}
+
+
+def rows_words(judgements: Sequence[Judgement]) -> str:
+    """Whether the policies learned from the rows that judge them, as far as it is known."""
+    found = {judgement.rows_were for judgement in judgements}
+    if len(found) == 1:
+        words = ROWS_WERE[found.pop()].format("the policy" if len(judgements) == 1 else "a policy")
+    else:
+        words = "; ".join(ROWS_WERE[judgement.rows_were].format(judgement.name) for judgement in judgements)
+    return f"{words[0].upper()}{words[1:]}."
 
 
 def table_of(judgements: Sequence[Judgement]) -> Table:

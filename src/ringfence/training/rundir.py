@@ -4,6 +4,7 @@ config.json         method, settings, members, log and its fingerprint, versions
 metrics.jsonl       one line per member and log interval
 evaluations.jsonl   one line per member and evaluation, if a task was given
 warnings.jsonl      what the run warned of, and when
+learned.json        digests of the episodes that it learns from, so that they never judge its policies
 checkpoints/        the newest two
 policy*.safetensors one per member
 verdict.json        whether each policy is inside its limit, with the reasons; verdict.txt in words
@@ -23,9 +24,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ringfence.data.recognise import KnownEpisodes
 from ringfence.deploy import Artifact
 from ringfence.errors import CheckpointError, RunInUse, WouldOverwrite
-from ringfence.files import TEMPORARY, write_json
+from ringfence.files import TEMPORARY, sealed, unsealed, write_json
 from ringfence.training import streams
 from ringfence.training.configuration import Configuration, Member, parse
 from ringfence.training.streams import Row
@@ -37,6 +39,7 @@ except ImportError:  # not a Unix: there is no lock
 
 STREAMS = ("metrics", "evaluations", "warnings")
 JUDGEMENT_FILE = "judgement.json"
+LEARNED_FILE = "learned.json"
 ABOUT_POLICIES = ("verdict.json", "verdict.txt", JUDGEMENT_FILE, "result.png", "report.html")
 LOCK = ".lock"
 CHECKPOINT_FILE = re.compile(r"step-(\d{1,18})\.(json|safetensors)")
@@ -112,7 +115,8 @@ class RunDirectory:
     def free_if_not_begun(self) -> None:
         """Remove the configuration of a run that was refused, so that its directory can be used again."""
         if not self.has_begun:
-            (self.path / "config.json").unlink(missing_ok=True)
+            for name in (LEARNED_FILE, "config.json"):
+                (self.path / name).unlink(missing_ok=True)
 
     def write(self, configuration: Configuration) -> None:
         write_json(self.path / "config.json", configuration.to_json())
@@ -146,6 +150,24 @@ class RunDirectory:
         except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{file} is damaged ({error})") from None
         return parse(content, str(file))
+
+    # What it learned from
+
+    def remember(self, episodes: KnownEpisodes) -> None:
+        """Keep by which digests the episodes that the run learns from are known again."""
+        write_json(self.path / LEARNED_FILE, sealed(episodes.to_json()))
+
+    def learned_episodes(self) -> KnownEpisodes | None:
+        """The episodes that the run learned from; None if it was made before runs remembered them."""
+        file = self.path / LEARNED_FILE
+        try:
+            return KnownEpisodes.from_json(unsealed(json.loads(file.read_bytes())))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RecursionError) as error:
+            raise CheckpointError(
+                f"{file} is damaged ({error}); write it again: ringfence train --resume {self.path}"
+            ) from None
 
     # Its lines
 

@@ -1,8 +1,21 @@
 """What `ringfence judge` and `ringfence choose` take for granted: at which limit, by which rows, over how many steps."""
 
 import json
+import shutil
+from dataclasses import replace
 
+import numpy as np
+import pytest
+
+import ringfence
+from ringfence import api
+from ringfence.behaviour.collect import collect_dataset
+from ringfence.behaviour.controllers import pi_controller
 from ringfence.cli import main
+from ringfence.data import save
+from ringfence.data.dataset import ROW_COLUMNS
+from ringfence.evaluation.ope import judge
+from ringfence.training.rundir import LEARNED_FILE
 
 
 def judged(words, capsys, status=0):
@@ -31,3 +44,87 @@ def test_choose_asks_for_a_limit_only_if_the_policies_to_choose_from_have_severa
     assert main(["choose", str(one), "--json"]) in (0, 3)
     (candidate,) = json.loads(capsys.readouterr().out)["candidates"]
     assert candidate["limit"] == 60.0
+
+
+def saved(log, folder, name):
+    save(replace(log, name=name), folder / f"{name}.h5")
+    return folder / f"{name}.h5"
+
+
+def grown_by(log, other):
+    """A log and another one's episodes after its own."""
+    columns = {name: np.concatenate([getattr(log, name), getattr(other, name)]) for name in (*ROW_COLUMNS, "source")}
+    return replace(log, **columns)
+
+
+def test_the_episodes_that_a_run_learned_from_are_left_out_of_a_log_that_has_grown(runs, log_file, tmp_path, capsys):
+    log = ringfence.load(log_file)  # 100 episodes, of which the run learned from 60
+    more = collect_dataset("reactor", 240, seed=99, workers=1)
+    grown = saved(grown_by(log, more), tmp_path, "grown")
+    assert main(["judge", str(runs / "bc"), str(grown), "--json"]) == 0
+    printed = capsys.readouterr()
+    (judgement,) = json.loads(printed.out)
+    assert judgement["rows"] == log.hold_out(0.4, 0)[1].rewards.size + 240
+    assert judgement["rows_were"] == "not learned from"
+    assert f"note: {runs / 'bc'} learned from 60 of the 102 episodes of grown; only the others judge" in printed.err
+    assert sum(source["episodes"] for source in judgement["sources"]) == 60  # which tell what the behaviours got
+    assert main(["judge", str(runs / "bc"), str(grown)]) == 0
+    assert "The policy did not learn from them." in capsys.readouterr().out
+
+
+def test_a_log_of_nothing_but_learned_episodes_is_refused_with_what_to_do(runs, log_file, tmp_path, capsys):
+    learned = saved(ringfence.load(log_file).hold_out(0.4, 0)[0], tmp_path, "learned")
+    assert main(["judge", str(runs / "bc"), str(learned)]) == 2
+    assert "learned from every episode of learned: give a log with other episodes" in capsys.readouterr().err
+
+
+def test_a_run_that_remembers_no_episodes_is_judged_with_a_warning_and_remembers_when_it_goes_on(
+    runs, log_file, tmp_path, capsys
+):
+    run = shutil.copytree(runs / "bc", tmp_path / "run")
+    (run / LEARNED_FILE).unlink()
+    grown = saved(
+        grown_by(ringfence.load(log_file), collect_dataset("reactor", 120, seed=99, workers=1)), tmp_path, "grown"
+    )
+    assert main(["judge", str(run), str(grown)]) == 0
+    printed = capsys.readouterr()
+    assert "whether it learned from some of grown is not known" in printed.err
+    assert "Whether the policy learned from them is not known." in printed.out
+    api.resume(run, progress=False)
+    assert (run / LEARNED_FILE).read_bytes() == (runs / "bc" / LEARNED_FILE).read_bytes()
+    (run / LEARNED_FILE).write_text('{"digests": []}')
+    assert main(["judge", str(run), str(grown)]) == 2
+    assert f"{run / LEARNED_FILE} is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["bc", "all"])
+def test_rows_that_a_policy_learned_from_cannot_tell_what_it_costs(runs, log_file, tmp_path, capsys, name):
+    """Not even if it has left its run, and whether it learned from all of the log or from a part."""
+    moved = shutil.copy(runs / name / "policy.safetensors", tmp_path)
+    assert main(["judge", str(moved), str(log_file), "--limit", "500", "--require-inside"]) == 3
+    printed = capsys.readouterr().out
+    assert "The policy LEARNED FROM them" in printed
+    assert "the log cannot tell: the policy learned from these rows" in printed
+    assert "name its run's directory" in printed
+    (judgement,) = judged([moved, log_file, "--limit", "500"], capsys)
+    assert (judgement["rows_were"], judgement["verdict"], judgement["judgeable"]) == (
+        "learned from",
+        "cannot tell",
+        False,
+    )
+    log = ringfence.load(log_file)
+    assert judge(ringfence.Policy.load(moved), log, 500.0).rows_were == "learned from"  # from Python
+
+
+def test_of_each_policy_that_is_compared_it_is_said_whether_it_learned_from_the_rows(runs, tmp_path, capsys):
+    words = [runs / "bc", "--against", runs / "bc-safe", runs / "all"]
+    assert [j["rows_were"] for j in judged(words, capsys)] == ["not learned from", "not learned from", "learned from"]
+    assert main(["judge", *map(str, words)]) == 0
+    printed = capsys.readouterr().out
+    assert f"{runs / 'bc' / 'policy.safetensors'} did not learn from them" in printed
+    assert f"{runs / 'all' / 'policy.safetensors'} LEARNED FROM them" in printed
+
+
+def test_of_a_function_nothing_is_known(log_file):
+    log = ringfence.load(log_file)
+    assert judge(pi_controller(346.0), log, 20.0).rows_were == "unknown"

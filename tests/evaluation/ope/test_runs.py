@@ -55,17 +55,6 @@ def test_a_run_that_set_nothing_aside_is_not_judged_by_its_own_rows(runs, log_fi
     assert "train with --holdout" in capsys.readouterr().err
 
 
-def test_a_policy_is_not_judged_in_silence_by_episodes_that_trained_it(runs, log_file, tmp_path, capsys):
-    """Not even one that has left its run and learned from a part of the log, nor one that is only compared with."""
-    for name in ("bc", "all"):
-        copied = shutil.copy(runs / name / "policy.safetensors", tmp_path / f"{name}.safetensors")
-        assert main(["judge", str(copied), str(log_file)]) == 0
-        assert f"warning: {copied} was trained on this log, or on a part of it" in capsys.readouterr().err
-    assert main(["judge", str(runs / "bc"), "--against", str(runs / "bc-safe"), str(runs / "all")]) == 0
-    (warned,) = capsys.readouterr().err.splitlines()
-    assert str(runs / "all") in warned
-
-
 def test_a_policy_of_another_run_is_not_taken_for_the_runs_own(runs, tmp_path, capsys):
     run = shutil.copytree(runs / "bc", tmp_path / "run")
     shutil.copy(runs / "all" / "policy.safetensors", run)  # it learned from the episodes that judge this run

@@ -7,7 +7,7 @@ from typing import Any
 from ringfence.data.dataset import Dataset
 from ringfence.evaluation.episodes import Controller
 from ringfence.evaluation.ope.judge import Judge
-from ringfence.evaluation.ope.judgement import Judgement
+from ringfence.evaluation.ope.judgement import Judgement, RowsWere
 from ringfence.limits import DISCOUNT
 from ringfence.training import defaults
 
@@ -43,6 +43,7 @@ def choose(
     horizon: int | None = None,
     confidence: float = defaults.CONFIDENCE,
     seed: int = 0,
+    rows_were: RowsWere | None = None,
 ) -> Choice:
     """The policy with the greatest lower bound of return among those whose upper bound of cost is inside the limit; of
     equal ones the better supported. Those whose return has no bound come after those whose has.
@@ -53,7 +54,9 @@ def choose(
     """
     choosing, confirming = log.hold_out(1 - CHOOSING_SHARE, seed)
     first = Judge(choosing, reference, discount=discount, horizon=horizon, seed=seed)
-    judged = [first(policy, limit, confidence=confidence, name=name) for name, policy in policies.items()]
+    judged = [
+        first(policy, limit, confidence=confidence, name=name, rows_were=rows_were) for name, policy in policies.items()
+    ]
     judged.sort(key=_merit, reverse=True)
     inside = [judgement for judgement in judged if judgement.inside]
     if not inside:
@@ -68,7 +71,9 @@ def choose(
     second = Judge(confirming, reference, discount=discount, horizon=horizon, seed=seed + 1)
     raised = 1 - (1 - confidence) / len(inside)
     for candidate in inside:
-        again = second(policies[candidate.name], limit, confidence=raised, name=candidate.name)
+        again = second(
+            policies[candidate.name], limit, confidence=raised, name=candidate.name, rows_were=candidate.rows_were
+        )
         if again.inside:
             return Choice(
                 tuple(judged),

@@ -1,5 +1,6 @@
 """Judges policies from a log alone."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,11 @@ from ringfence.evaluation.ope.judgement import (
     MOST_LEAVING,
     Estimate,
     Judgement,
+    RowsWere,
     bounded,
     decide,
     why_not_judgeable,
+    why_rows_cannot_judge,
 )
 from ringfence.evaluation.ope.opinion import second_opinion
 from ringfence.evaluation.ope.support import Coverage, Support
@@ -56,6 +59,7 @@ class Judge:
     ):
         if not 0 < discount < 1:
             raise InvalidSetting(f"discount must lie strictly between 0 and 1, not {discount}")
+        self.fingerprint = log.fingerprint
         if reference is None:
             log, reference = log.hold_out(REFERENCE_SHARE, seed)
         for part in (log, reference):
@@ -84,11 +88,15 @@ class Judge:
         *,
         confidence: float = defaults.CONFIDENCE,
         name: str | None = None,
+        rows_were: RowsWere | None = None,
     ) -> Judgement:
+        """The judgement on one policy. `rows_were` is what the caller knows of the judging rows: whether the policy learned
+        from them. If it is not given, only what the policy's file says of its log is known."""
         if not 0.5 <= confidence < 1:
             raise InvalidSetting(f"confidence must lie between 0.5 and 1, not {confidence}")
         if limit is not None:
             check_limit(limit)
+        rows_were = self._rows_were(policy) if rows_were is None else rows_were
         if isinstance(policy, Policy):
             policy = policy.at_limit(limit)
         log = self.log
@@ -101,7 +109,8 @@ class Judge:
         support = self.coverage.of(policy, next_actions, values, self.calibration.clones, rolled)
         returned, _ = self._estimates("return", values, rolled, confidence)
         cost, (backups, modelled) = self._estimates("cost", values, rolled, confidence)
-        why_not = why_not_judgeable(values, support, self.calibration.error("cost"))
+        why_not = why_rows_cannot_judge(rows_were)
+        why_not += why_not_judgeable(values, support, self.calibration.error("cost"))
         verdict, reason, advice = decide(cost, limit, confidence, why_not, self.horizon)
         scatter = max(values.cost_spread, self.calibration.least_scatter(cost.value))
         tail = tail_of(cost.value, cost.upper, scatter, self.calibration.shape, limit)
@@ -130,7 +139,12 @@ class Judge:
             verdict=verdict,
             reason=reason,
             advice=advice,
+            rows_were=rows_were,
         )
+
+    def _rows_were(self, policy: Controller) -> RowsWere:
+        about = policy.metadata if isinstance(policy, Policy) else {}
+        return "learned from" if self.fingerprint in logs_named(about) else "unknown"
 
     def _estimates(
         self, signal: str, values: Values, rolled: RollOuts | None, confidence: float
@@ -163,6 +177,11 @@ class Judge:
     def _return_is_bounded(self, support: Support) -> bool:
         near = support.distance <= MOST_DISTANCE and (support.leaving or 0.0) <= MOST_LEAVING
         return self.exact or near
+
+
+def logs_named(about: Mapping[str, Any]) -> set[Any]:
+    """Fingerprints of the log that a policy was trained on, and of the part of it that it learned from."""
+    return {about.get("log_fingerprint"), about.get("learned_from")} - {None}
 
 
 def check_sizes(log: Dataset) -> None:

@@ -17,6 +17,7 @@ MOST_LEAVING = 0.5  # share of the roll-outs in the model, which leave the log's
 LEAST_EPISODES = 0.5  # effective episodes below which it cannot
 MOST_ERROR = 0.5  # relative error on the log's own behaviours above which it cannot
 
+RowsWere = Literal["not learned from", "learned from", "unknown"]
 Sentence = Literal["inside", "outside", "cannot tell"]
 SENTENCES: dict[Sentence, str] = {
     "inside": "inside the limit (at this confidence)",
@@ -63,6 +64,7 @@ class Judgement:
     verdict: Sentence | None  # None without a limit
     reason: str
     advice: str
+    rows_were: RowsWere = "unknown"  # whether the policy learned from the rows that judge it
 
     @property
     def inside(self) -> bool:
@@ -132,6 +134,20 @@ def decide(
         f"judge from more episodes, train for a limit of about {limit - (cost.upper - cost.value):.4g}, or allow at "
         f"least {cost.upper:.4g}",
     )
+
+
+def why_rows_cannot_judge(rows_were: RowsWere) -> list[tuple[str, str]]:
+    """Why these rows cannot judge a policy whatever it does, if so, each reason with what would help."""
+    found = []
+    if rows_were == "learned from":
+        found.append(
+            (
+                "the policy learned from these rows, or from some of them, so that they flatter it",
+                "judge it by episodes that it did not learn from: name its run's directory, which knows them, "
+                "or give another log",
+            )
+        )
+    return found
 
 
 def why_not_judgeable(values: Values, support: Support, error: float) -> list[tuple[str, str]]:

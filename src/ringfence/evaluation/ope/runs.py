@@ -53,7 +53,13 @@ def judge_run(
     """The judgement on each member's policy, kept in the run's directory if it has one."""
     judge = Judge(judging, learned, discount=run.configuration.discount, horizon=run.configuration.horizon)
     found = [
-        judge(policy, member.limit, confidence=confidence, name=f"seed {member.seed}, limit {member.limit:g}")
+        judge(
+            policy,
+            member.limit,
+            confidence=confidence,
+            name=f"seed {member.seed}, limit {member.limit:g}",
+            rows_were="not learned from",
+        )
         for member, policy in zip(run.members, run.policies, strict=True)
     ]
     if run.path is not None:
@@ -127,6 +133,7 @@ def choose_among_runs(
         horizon=log.horizon,
         confidence=confidence,
         seed=seed,
+        rows_were="not learned from",
     )
 
 
