@@ -21,6 +21,7 @@ from ringfence.deploy.guard_rules import Rules
 from ringfence.evaluation import evaluate
 from ringfence.evaluation.ope import Judge, calibration, choose, dynamics, features, fqe, judge, opinion
 from ringfence.evaluation.ope.judgement import (
+    LEAST_JUDGING,
     MOST_DISTANCE,
     MOST_ERROR,
     MOST_FOREIGN,
@@ -305,6 +306,8 @@ IN_SENTENCES = [
     ("how-sure.md", f"more unlike the log than {200 * fqe.FOREIGN:.0f} of 200 logged pairs"),
     ("how-sure.md", f"from {dynamics.LEAST_ROWS:,} rows on"),
     ("how-sure.md", f"each of {fqe.GROUPS} groups of episodes"),
+    ("how-sure.md", f"A log of fewer than {fqe.GROUPS} episodes has as many groups as episodes"),
+    ("how-sure.md", f"Below {LEAST_JUDGING} judging episodes"),
     ("how-sure.md", f"at least {calibration.LEAST_ERROR:.0%}, widens every interval"),
     ("how-sure.md", f"if more than {MOST_FOREIGN:.0%} of the actions"),
     ("how-sure.md", f"or {MOST_FOREIGN_MODELLED:.0%} of its steps in the model"),

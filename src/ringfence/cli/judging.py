@@ -76,6 +76,7 @@ def judge(options: argparse.Namespace) -> int:
     rows = rows_to_judge(run, log)
     if rows.note:
         print(rows.note, file=sys.stderr)
+    require_horizon(options, log)
     bound = limit_of(options, log, discount)
     asked = None if bound is None else bound.discounted
     compared = {name: (policy, run) for name, policy in policies.items()}
@@ -100,6 +101,15 @@ def judge(options: argparse.Namespace) -> int:
         print_judgements(found, Console())
     inside = all(judgement.inside for judgement in found[: len(policies)])
     return NOT_INSIDE if options.require_inside and not inside else 0
+
+
+def require_horizon(options: argparse.Namespace, log: Any) -> None:
+    """Raise if the limit is meant for another number of steps than policies are judged over: it would not fit their cost."""
+    if options.horizon is not None and options.horizon != log.horizon:
+        raise InvalidSetting(
+            f"--horizon {options.horizon:g}: policies are judged over the {log.horizon} steps of the log's longest episode, "
+            f"and a limit for another number of steps does not fit what they cost there; leave --horizon out"
+        )
 
 
 def limit_for(policy: Any, asked: float | None) -> float | None:

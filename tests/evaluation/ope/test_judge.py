@@ -278,11 +278,6 @@ def test_outliers_count_by_their_logarithm_and_a_constant_column_does_no_harm():
     assert np.isfinite(far).all()
 
 
-def test_a_log_of_episodes_that_were_all_cut_off_is_refused_with_what_to_do(log):
-    with pytest.raises(InvalidSetting, match="Give a shorter horizon"):
-        Judge(log.select_episodes(range(8)), log.select_episodes([8]), horizon=10_000)
-
-
 def test_costs_whose_squares_leave_float32_are_refused_with_what_to_do(log):
     with pytest.raises(InvalidSetting, match=r"costs of up to .*e\+\d+ are too large to judge by .* larger unit"):
         Judge(replace(log, costs=log.costs * np.float32(1e20)))

@@ -46,6 +46,13 @@ def test_choose_asks_for_a_limit_only_if_the_policies_to_choose_from_have_severa
     assert candidate["limit"] == 60.0
 
 
+def test_a_limit_per_step_is_converted_at_the_horizon_that_policies_are_judged_over(runs, capsys):
+    """0.1 a step for 120 steps at a discount of 0.99: 0.1 (1 - 0.99^120) / 0.01."""
+    (judgement,) = judged([runs / "bc", "--limit", "0.1", "--limit-kind", "step", "--horizon", "120"], capsys)
+    assert judgement["limit"] == pytest.approx(10 * (1 - 0.99**120))
+    assert judgement["horizon"] == 120
+
+
 def saved(log, folder, name):
     save(replace(log, name=name), folder / f"{name}.h5")
     return folder / f"{name}.h5"

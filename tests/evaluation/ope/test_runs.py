@@ -92,6 +92,10 @@ def test_a_policy_that_was_stopped_early_is_judged_and_chosen_with_a_warning(run
         (["--discount", "nan"], "--discount nan"),
         (["--horizon", "3"], "--horizon: only for a limit per step or episode"),
         (["--limit-kind", "step"], "give the --limit too"),
+        (
+            ["--limit-kind", "step", "--limit", "0.1", "--horizon", "60"],
+            "--horizon 60: policies are judged over the 120",
+        ),
         (["--columns", "rewards=x"], "--columns: only for a LOG that is named"),
     ],
 )

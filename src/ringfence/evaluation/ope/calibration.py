@@ -25,6 +25,7 @@ from ringfence.evaluation.ope.fqe import FittedQ
 
 WHOLE = 0.05  # an episode counts as whole if at most this share of its discounted steps is missing
 LEAST_ERROR = 0.03  # two sources that happen to be estimated without error are no proof that all policies are
+LEAST_DIVISOR = 1e-12
 LEAST_SIZE = 0.5  # values smaller than this share of the largest source's are compared with that share
 
 
@@ -57,7 +58,7 @@ class Calibration:
 
         What the source got is itself known from some episodes only; the variance of that mean is taken off."""
         squares = [
-            max((estimated - got) ** 2 - noise**2, 0.0) / self._size(got, signal) ** 2
+            max((estimated - got) ** 2 - noise**2, 0.0) / max(self._size(got, signal), LEAST_DIVISOR) ** 2
             for estimated, got, noise in self._checked(signal, modelled)
         ]
         return max(float(np.sqrt(np.mean(squares))), LEAST_ERROR)
@@ -75,12 +76,12 @@ class Calibration:
     def least_scatter(self, cost: float) -> float:
         """The least standard deviation of an episode's cost that is believed: that of the steadiest source, relative to its
         size. The variance that is backed up is a difference of large numbers, and can come out as nothing."""
-        return min(check.cost_spread / self._size(check.cost, "cost") for check in self.checks) * self._size(
-            cost, "cost"
-        )
+        relative = [check.cost_spread / max(self._size(check.cost, "cost"), LEAST_DIVISOR) for check in self.checks]
+        return min(relative) * self._size(cost, "cost")
 
     def _size(self, value: float, signal: str) -> float:
-        return max(abs(value), LEAST_SIZE * max(abs(got) for _, got, _ in self._checked(signal)), 1e-12)
+        """What errors are relative to. It is 0 where nothing ever cost (or earned) anything, and then so is every spread."""
+        return max(abs(value), LEAST_SIZE * max(abs(got) for _, got, _ in self._checked(signal)))
 
     def _checked(self, signal: str, modelled: bool = False) -> list[tuple[float, float, float]]:
         """(estimate, what the source got, standard error of that) of each source."""

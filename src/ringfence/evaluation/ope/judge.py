@@ -12,6 +12,7 @@ from ringfence.errors import InvalidSetting
 from ringfence.evaluation.episodes import Controller
 from ringfence.evaluation.ope.actions import actions_of, many
 from ringfence.evaluation.ope.calibration import Behaviours, Calibration, calibrate
+from ringfence.evaluation.ope.clone import sources_of
 from ringfence.evaluation.ope.dynamics import LEAST_ROWS, RollOuts, fit_dynamics, jackknife_spread
 from ringfence.evaluation.ope.features import COUNT, RandomFeatures
 from ringfence.evaluation.ope.fqe import FittedQ, Values
@@ -23,6 +24,7 @@ from ringfence.evaluation.ope.judgement import (
     RowsWere,
     bounded,
     decide,
+    half_width,
     why_not_judgeable,
     why_rows_cannot_judge,
 )
@@ -75,10 +77,7 @@ class Judge:
         self.fitted = FittedQ(log, features, discount, self.horizon, seed=seed)
         self.calibration: Calibration = calibrate(self.fitted, reference, seed, behaviours, self.dynamics)
         if not self.calibration.checks:
-            raise InvalidSetting(
-                f"no reference episode of {log.name} is whole: all were cut off before the horizon of {self.horizon} "
-                "steps. Give a shorter horizon, or a log with whole episodes"
-            )
+            raise InvalidSetting(why_unchecked(log, reference, self.horizon))
         self.coverage = Coverage(self.fitted, seed)
 
     def __call__(
@@ -109,7 +108,7 @@ class Judge:
         support = self.coverage.of(policy, next_actions, values, self.calibration.clones, rolled)
         returned, _ = self._estimates("return", values, rolled, confidence)
         cost, (backups, modelled) = self._estimates("cost", values, rolled, confidence)
-        why_not = why_rows_cannot_judge(rows_were)
+        why_not = why_rows_cannot_judge(rows_were, len(log.episode_starts))
         why_not += why_not_judgeable(values, support, self.calibration.error("cost"))
         verdict, reason, advice = decide(cost, limit, confidence, why_not, self.horizon)
         scatter = max(values.cost_spread, self.calibration.least_scatter(cost.value))
@@ -155,7 +154,8 @@ class Judge:
         value = values.returned if returns else values.cost
         sampling = float(values.sampling_spread[0 if returns else 1])
         calibrated = self.calibration.spread(signal, value, values.amplification)
-        backups = bounded(value, float(np.hypot(sampling, calibrated)), confidence, positive=not returns)
+        width = half_width(sampling, calibrated, confidence, len(values.influences))
+        backups = bounded(value, width, positive=not returns)
         if rolled is None:
             return backups, (backups, None)
         modelled = self._modelled(signal, rolled, confidence)
@@ -171,12 +171,27 @@ class Judge:
 
     def _around(self, signal: str, by_plant: NDArray[np.float64], confidence: float) -> Estimate:
         value = float(by_plant.mean())
-        spread = float(np.hypot(jackknife_spread(by_plant), self.calibration.modelled_spread(signal, value)))
-        return bounded(value, spread, confidence, positive=signal == "cost")
+        width = half_width(jackknife_spread(by_plant), self.calibration.modelled_spread(signal, value), confidence)
+        return bounded(value, width, positive=signal == "cost")
 
     def _return_is_bounded(self, support: Support) -> bool:
         near = support.distance <= MOST_DISTANCE and (support.leaving or 0.0) <= MOST_LEAVING
         return self.exact or near
+
+
+def why_unchecked(log: Dataset, reference: Dataset, horizon: int) -> str:
+    """Why no behaviour of the log can be checked against its reference episodes, and what to do."""
+    judging, referring = ([name for name, _ in sources_of(part)] for part in (log, reference))
+    if not set(judging) & set(referring):
+        return (
+            f"the episodes of {log.name} that judge ({', '.join(judging)}) and the reference episodes "
+            f"({', '.join(referring)}) have no source in common, so that no behaviour can be checked. Add episodes of "
+            "each source, or leave the source column out"
+        )
+    return (
+        f"no reference episode of {log.name} is whole: all were cut off before the horizon of {horizon} steps, the log's "
+        "longest episode. Add episodes that are as long as it or that terminate, or leave the longest out of the log"
+    )
 
 
 def logs_named(about: Mapping[str, Any]) -> set[Any]:
