@@ -117,7 +117,9 @@ def test_a_sum_without_end_is_said_to_be_one_where_episodes_are_short():
 def test_a_method_without_a_cost_critic_says_so():
     row = {name: value for name, value in trained(0.0)[0].items() if name != "qc_start"}
     words = judge(configuration(), MEMBER, [row], [], []).words
-    assert "No estimate: cpq has no cost critic" in words
+    assert "No estimate: cpq has no cost critic, so the log alone does not say whether its policy keeps" in words
+    words = judge(configuration(), MEMBER, [row], [], [], judged=True).words
+    assert "No estimate: cpq has no cost critic; the episodes that were set aside judge its policy." in words
 
 
 def test_a_simulation_says_over_how_many_steps():

@@ -113,7 +113,8 @@ def add_train(verbs: Any) -> None:
     parser.add_argument(
         "--require-inside",
         action="store_true",
-        help=f"exit with status {NOT_INSIDE} unless the verdict on every policy is 'inside'",
+        help=f"exit with status {NOT_INSIDE} unless every policy is inside: by the episodes that were set aside, or by the "
+        "verdict of training where none judged",
     )
     note_what_is_given(parser)
 
@@ -143,7 +144,16 @@ def train(options: argparse.Namespace) -> int:
         print(f"page: {write_run_page(run, log)}")
     except MissingExtra as error:
         print(f"note: no page was written: {error}", file=sys.stderr)
-    return NOT_INSIDE if options.require_inside and not all(verdict.inside for verdict in run.verdicts) else 0
+    return NOT_INSIDE if options.require_inside and not is_inside(run) else 0
+
+
+def is_inside(run: Any) -> bool:
+    """Whether every policy of a run keeps its limit. Episodes that were set aside decide if they judged the policies, unless
+    a simulation broke the limit; else the verdict of training does."""
+    if not run.judgements:
+        return all(verdict.inside for verdict in run.verdicts)
+    broken = any(verdict.basis == "simulation" and verdict.judgement == "outside" for verdict in run.verdicts)
+    return not broken and all(judgement.inside for judgement in run.judgements)
 
 
 def go_on(options: argparse.Namespace) -> tuple[Any, Any]:

@@ -15,7 +15,7 @@ from ringfence.deploy import Artifact, Policy
 from ringfence.errors import CheckpointError
 from ringfence.files import atomic_write, digest, write_json
 from ringfence.training.configuration import Configuration, Member
-from ringfence.training.rundir import STREAMS, RunDirectory
+from ringfence.training.rundir import JUDGEMENT_FILE, STREAMS, RunDirectory
 from ringfence.training.streams import Row
 from ringfence.training.verdict import Verdict, judge
 
@@ -135,9 +135,16 @@ class Run:
         """One member's rows of "metrics", "evaluations" or "warnings"."""
         return [row for row in getattr(self, stream) if (row["seed"], row["limit"]) == (member.seed, member.limit)]
 
+    @property
+    def judged(self) -> bool:
+        """Whether episodes that were set aside have judged the policies, in this process or before."""
+        return bool(self.judgements) or (self.path is not None and (self.path / JUDGEMENT_FILE).exists())
+
     def verdict_on(self, member: Member) -> Verdict:
         rows = (self.metrics, self.evaluations, self.warnings)
-        return judge(self.configuration, member, *rows, steps=self.steps_done, damaged=bool(self.damage))
+        return judge(
+            self.configuration, member, *rows, steps=self.steps_done, damaged=bool(self.damage), judged=self.judged
+        )
 
     @property
     def verdicts(self) -> list[Verdict]:

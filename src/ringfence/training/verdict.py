@@ -51,9 +51,11 @@ def judge(
     *,
     steps: int | None = None,
     damaged: bool = False,
+    judged: bool = False,
 ) -> Verdict:
     """The verdict on one member, from its last line of metrics and its last evaluation. `steps` says how many the policy
-    had (None: as many as the last line says), `damaged` whether lines of the run's files could not be read."""
+    had (None: as many as the last line says), `damaged` whether lines of the run's files could not be read, `judged` whether
+    episodes that were set aside judge the policy besides."""
     trained, tested = last_row(metrics, member, "policy"), last_row(evaluations, member)
     limit, planned = member.limit, configuration.schedule.steps
     last_line = int(trained.get("step", 0))
@@ -81,9 +83,12 @@ def judge(
         reason = (
             f"{configuration.method} has no cost critic" if trained else "there is no line of metrics of this policy"
         )
-        sentences.append(
-            f"No estimate: {reason}, so the log alone does not say whether its policy keeps the limit of {limit:g}."
+        elsewhere = (
+            "; the episodes that were set aside judge its policy"
+            if judged
+            else f", so the log alone does not say whether its policy keeps the limit of {limit:g}"
         )
+        sentences.append(f"No estimate: {reason}{elsewhere}.")
         sentences += doubts
     if tested:
         basis, cost = "simulation", float(tested["discounted_cost"])

@@ -3,12 +3,14 @@
 import json
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 import ringfence
 from ringfence import api
 from ringfence.cli import main
+from ringfence.cli.training import is_inside
 from ringfence.errors import InvalidSetting
 from ringfence.evaluation.ope.runs import JUDGEMENT_FILE, parts_of, set_aside
 
@@ -120,8 +122,36 @@ def test_a_share_that_is_none_is_refused(log_file):
 
 def test_train_on_the_command_line_sets_a_fifth_aside_and_prints_the_verdict(log_file, tmp_path, capsys):
     out = tmp_path / "run"
-    arguments = ["train", str(log_file), "--limit", "20", "--method", "bc", "--steps", "300", "--out", str(out)]
-    assert main([*arguments, "--set", "hidden=[16]"]) == 0
-    assert "judged from the log alone" in capsys.readouterr().out
+    arguments = ["train", str(log_file), "--limit", "90", "--method", "bc", "--steps", "300", "--out", str(out)]
+    status = main([*arguments, "--set", "hidden=[16]", "--require-inside"])
+    printed = capsys.readouterr().out
+    assert "judged from the log alone" in printed
+    assert "No estimate: bc has no cost critic; the episodes that were set aside judge its policy." in printed
+    assert "; the episodes that were set aside judge its policy." in (out / "verdict.txt").read_text()
+    (judgement,) = json.loads((out / JUDGEMENT_FILE).read_text())
+    assert judgement["verdict"] == "inside"
+    assert status == 0  # training alone has no estimate
     assert ringfence.Run.load(out).configuration.extras["holdout"] == 0.2
     assert (out / JUDGEMENT_FILE).exists()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "judgement", "inside"),
+    [
+        (("inside", "cost critic"), "outside", False),
+        (("inside", "cost critic"), "cannot tell", False),
+        (("outside", "cost critic"), "inside", True),
+        (("no estimate", None), "inside", True),
+        (("outside", "simulation"), "inside", False),
+        (("inside", "simulation"), "cannot tell", False),
+        (("inside", "cost critic"), None, True),
+        (("no estimate", None), None, False),
+    ],
+)
+def test_train_requires_what_the_episodes_set_aside_say_or_the_verdict_where_none_judged(verdict, judgement, inside):
+    said, basis = verdict
+    run = SimpleNamespace(
+        verdicts=[SimpleNamespace(judgement=said, basis=basis, inside=said == "inside")],
+        judgements=[SimpleNamespace(inside=judgement == "inside")] if judgement else [],
+    )
+    assert is_inside(run) == inside

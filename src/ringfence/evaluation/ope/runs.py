@@ -76,6 +76,8 @@ def judge_at_the_end(run: Run, learned: Dataset, judging: Dataset | None) -> str
         run.judgements = judge_run(run, learned, judging)
     except (InvalidSetting, EmptyData) as error:
         return f"the policy could not be judged: {error}"
+    if run.path is not None:
+        run.write_verdict()  # again: it now says that the policy is judged
     return None
 
 
