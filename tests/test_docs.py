@@ -317,6 +317,7 @@ IN_SENTENCES = [
     ("how-sure.md", f"if the networks differ more than on {dynamics.USUAL:.0%} of logged rows"),
     ("how-sure.md", f"more disputed steps than {dynamics.USUAL_EPISODES:.0%} of logged episodes"),
     ("how-sure.md", f"at least {opinion.LEAST_EFFECTIVE:.0f} effective episodes"),
+    ("how-sure.md", f"within a factor of {opinion.MOST_APART:.0f} of 1"),
     ("limits.md", f"if less than {cpq_departures.LEAST_SAFE:.0%} of the logged actions are safe"),
 ]
 

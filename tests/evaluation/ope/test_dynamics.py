@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ringfence.data import Dataset
-from ringfence.evaluation.ope.dynamics import Dynamics, fit_dynamics, jackknife_spread
+from ringfence.evaluation.ope.dynamics import Dynamics, RollOuts, fit_dynamics, jackknife_spread
 from ringfence.networks import MLP
 
 ENDS = 0.1  # the probability that an episode terminates in a step
@@ -64,13 +64,22 @@ def test_after_more_disputed_steps_than_allowed_rewards_no_longer_count_and_cost
     # 4, 4.5 and 6.5. There the first rests, and the two others make their second disputed step.
     rolled, alive = model.roll_out(push, 3, 0.9), 0.9 * (1 - ENDS)
     assert rolled.known[:, :, 0].T.tolist() == [[1, 1, 1], [1, 0, 0], [1, 0, 0]]
-    assert rolled.leaving == pytest.approx(2 / 3)
+    assert rolled.leaving == pytest.approx(2 / 3 * (1 - ENDS))  # an episode in ten has ended before
     assert rolled.returned == pytest.approx([8 + 4 * alive + 4 * alive**2, 8, 8])
     at_worst = replace(rolled, unknown_reward=-2.0)
     assert at_worst.returned == pytest.approx([rolled.returned[0], *[8 - 2 * alive - 2 * alive**2] * 2])
     assert rolled.cost[:2] == pytest.approx([12, 12 + 12 * alive])
     assert rolled.known_cost == pytest.approx([12, 12, 12])
     assert replace(model, allowed=2.0).roll_out(push, 3, 0.9).returned[1] > 12
+
+
+def test_a_roll_out_that_has_terminated_leaves_no_more():
+    """Two roll-outs of three steps: one leaves in its second step, the other in its third, after a certain termination."""
+    known = np.array([[1, 1], [0, 1], [0, 0]], np.float32)[:, None]
+    alive = np.array([[1, 1], [1, 1], [1, 0]], np.float32)[:, None]
+    blank = np.zeros((3, 1, 2, 1), np.float32)
+    assert RollOuts(blank, blank, known, known, alive, known, 0.9).leaving == 1 / 2
+    assert RollOuts(blank, blank, known, known, np.ones_like(alive), known, 0.9).leaving == 1
 
 
 def test_disputed_steps_are_counted_in_logged_episodes_as_long_as_a_roll_out():

@@ -152,3 +152,10 @@ def test_an_episode_cut_off_before_the_horizon_leaves_the_later_steps_to_the_oth
     weights = Weights(log, np.zeros(3))
     assert importance.per_decision(weights, log.rewards, 0.5) == pytest.approx(1 + 0.5 * 5)
     assert importance.weighted(weights, log.rewards, 0.5) == pytest.approx(1 + 0.5 * 5)
+
+
+def test_the_mean_weight_is_1_at_each_step_if_the_behaviour_is_known():
+    log = every_sequence()
+    assert Weights(log, ratios(log)).log_means == pytest.approx(np.zeros(STEPS))
+    alike = Weights(log, np.full(len(log), -50.0))  # equal weights, none of which is 1
+    assert alike.log_means == pytest.approx([-50, -100, -150])

@@ -1,10 +1,12 @@
 """The second opinion, in a world whose values can be written down."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from ringfence.data import Dataset
-from ringfence.evaluation.ope.clone import clone_of
+from ringfence.evaluation.ope.clone import clone_of, sources_of
 from ringfence.evaluation.ope.fqe import FittedQ
 from ringfence.evaluation.ope.opinion import second_opinion
 
@@ -39,9 +41,9 @@ def shifted(observations):
     return observations / 2 + 0.1
 
 
-def opinion(log, features):
+def opinion(log, features, policy=shifted):
     fitted = FittedQ(log, features, DISCOUNT, STEPS)
-    following, first = shifted(log.next_observations), shifted(log.observations[log.episode_starts])
+    following, first = policy(log.next_observations), policy(log.observations[log.episode_starts])
     values = fitted.evaluate(following, first)
     clone = clone_of(log, "the log", np.ones(len(log), bool))
     return second_opinion(fitted, [clone], following, first, values), values
@@ -74,3 +76,30 @@ def test_with_few_effective_episodes_there_is_no_doubly_robust_estimate_and_it_i
     assert not found.usable
     assert found.robust_cost is None
     assert "of no use" in str(found)
+
+
+def test_without_any_overlap_equal_weights_are_not_taken_for_certainty():
+    """Every ratio is clipped at exp(-50): all weights are equal, so that all 50 episodes seem to count."""
+    found, _ = opinion(log_of(50), polynomials, lambda observations: observations + 100)
+    assert found.effective_episodes == pytest.approx(50)
+    assert not found.usable
+    assert found.robust_cost is None
+    assert "the mean weight of an episode is 10^-43 instead of 1" in str(found)  # exp(-50) in each of two steps
+
+
+def test_a_source_that_was_not_fitted_makes_it_unusable_and_is_named():
+    log = log_of(400)
+    log = replace(log, source=(np.arange(len(log)) >= 400).astype(np.int32), source_names=("day", "night"))
+    fitted = FittedQ(log, polynomials, DISCOUNT, STEPS)
+    following, first = shifted(log.next_observations), shifted(log.observations[log.episode_starts])
+    clones = [clone_of(log, name, rows) for name, rows in sources_of(log)]
+    values = fitted.evaluate(following, first)
+    assert second_opinion(fitted, clones, following, first, values).usable
+    found = second_opinion(fitted, clones[:1], following, first, values)
+    assert not found.usable
+    assert "no reference episode of night is whole" in str(found)
+
+
+def test_the_line_says_that_the_policy_is_given_the_behaviours_noise():
+    found, _ = opinion(log_of(4000), polynomials)
+    assert str(found).startswith("importance sampling, of the policy with the behaviours' noise: return")

@@ -72,8 +72,10 @@ class RollOuts:
 
     @property
     def leaving(self) -> float:
-        """The share of the roll-outs that leave the log's states."""
-        return float(1 - self.known[-1].mean())
+        """The share of the roll-outs that leave the log's states before they terminate: each counts by the probability that
+        it still goes on in the step in which it leaves."""
+        before = np.concatenate([np.ones_like(self.known[:1]), self.known[:-1]])
+        return float((self.alive * (before - self.known)).sum(0).mean())
 
     def share(self, flags: NDArray[np.bool_]) -> float:
         """The share of the discounted steps, those after a termination left out, that is flagged."""

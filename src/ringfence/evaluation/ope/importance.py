@@ -49,6 +49,15 @@ class Weights:
         w = w / np.maximum(w.max(0), 1e-300)  # their squares must not overflow
         return np.asarray(w.sum(0) ** 2 / np.maximum((w**2).sum(0), 1e-300))
 
+    @property
+    def log_means(self) -> Vector:
+        """The logarithm of the mean weight at each step, over the episodes known there. Its expectation is that of 1: a mean
+        far from it says that hardly any episode is one that the policy could have made, or that beta is wrong."""
+        w = np.where(self.known, self.weights, 0.0)
+        largest = np.maximum(w.max(0), 1e-300)
+        mean = (w / largest).sum(0) / np.maximum(self.known.sum(0), 1)
+        return np.asarray(np.log(np.maximum(mean, 1e-300)) + np.log(largest))
+
 
 def whole_episode(weights: Weights, values: ArrayLike, discount: float) -> float:
     table = weights.table(values) * discount ** np.arange(weights.horizon)

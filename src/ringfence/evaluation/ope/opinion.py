@@ -12,6 +12,7 @@ from ringfence.evaluation.ope.features import Rows
 from ringfence.evaluation.ope.fqe import FittedQ, Values
 
 LEAST_EFFECTIVE = 10.0  # episodes, at the last step
+MOST_APART = 2.0  # the mean weight at the last step is 1 in expectation; a factor of so much either way is tolerated
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,14 @@ class SecondOpinion:
     robust_cost: float | None
     effective_episodes: float  # at the last step
     usable: bool
+    why_not: str = ""  # what makes it unusable
 
     def __str__(self) -> str:
         if not self.usable:
-            return f"importance sampling is of no use here: {self.effective_episodes:.1f} effective episodes"
+            return f"importance sampling is of no use here: {self.why_not}"
         return (
-            f"importance sampling: return {self.returned:.4g}, cost {self.cost:.4g}; doubly robust: return "
+            f"importance sampling, of the policy with the behaviours' noise: return {self.returned:.4g}, cost "
+            f"{self.cost:.4g}; doubly robust: return "
             f"{self.robust_return:.4g}, cost {self.robust_cost:.4g} ({self.effective_episodes:.0f} effective episodes)"
         )
 
@@ -53,8 +56,9 @@ def second_opinion(
         own = clone.log_density(log.observations[rows], log.actions[rows])
         ratios[rows] = -0.5 * (toward.astype(np.float64) ** 2).sum(1) - own
     weights = importance.Weights(log, np.clip(ratios, -50.0, 50.0), fitted.horizon)
-    effective = float(weights.effective_episodes[-1])
-    usable = effective >= LEAST_EFFECTIVE
+    unknown = [name for name, _ in sources_of(log) if name not in found]
+    why_not = why_unusable(weights, unknown)
+    usable = not why_not
     robust = (
         _doubly_robust(fitted, weights, values, next_actions, start_actions, spreads, seed) if usable else (None, None)
     )
@@ -63,9 +67,26 @@ def second_opinion(
         cost=importance.weighted(weights, log.costs, fitted.discount),
         robust_return=robust[0],
         robust_cost=robust[1],
-        effective_episodes=effective,
+        effective_episodes=float(weights.effective_episodes[-1]),
         usable=usable,
+        why_not=why_not,
     )
+
+
+def why_unusable(weights: importance.Weights, unknown: Sequence[str]) -> str:
+    """What makes these weights unusable, or nothing. `unknown` are sources whose densities were not fitted.
+
+    Without overlap all ratios are at the bound where they are clipped, and then all weights are equal: there seem to be as
+    many effective episodes as there are episodes. The mean weight shows that."""
+    if unknown:
+        return f"no reference episode of {', '.join(unknown)} is whole, so that what it does was not fitted"
+    effective, log_mean = float(weights.effective_episodes[-1]), float(weights.log_means[-1])
+    if abs(log_mean) > np.log(MOST_APART):
+        return (
+            f"the mean weight of an episode is 10^{log_mean / np.log(10):.2g} instead of 1 ({effective:.1f} effective "
+            "episodes): the policy acts unlike the log"
+        )
+    return f"{effective:.1f} effective episodes" if effective < LEAST_EFFECTIVE else ""
 
 
 def _doubly_robust(

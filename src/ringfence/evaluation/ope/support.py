@@ -24,6 +24,7 @@ from ringfence.evaluation.ope.features import Rows
 from ringfence.evaluation.ope.fqe import FittedQ, Values
 
 SAMPLE = 10_000
+DETECTED = 2000  # of them, which the policy's own detector looks at
 NEIGHBOURS_OF = 400  # pairs whose nearest logged neighbour is looked for
 
 
@@ -129,6 +130,6 @@ def distance_of(log: Dataset, rows: NDArray[np.int64], next_actions: Rows, clone
 def _by_detector(controller: Controller, observations: Rows, actions: Rows) -> float | None:
     if not isinstance(controller, Policy) or controller.artifact.detector_threshold is None:
         return None
-    few = slice(0, 2000)
+    few = np.random.default_rng(0).permutation(len(actions))[:DETECTED]  # rows are in the order of the log
     scores = controller.artifact.detector_score(observations[few], actions[few])
     return float(np.mean(scores >= controller.artifact.detector_threshold))
