@@ -19,7 +19,7 @@ def print_judgements(judgements: Sequence[Judgement], console: Console) -> None:
     console.print(table_of(judgements))
     console.print(
         f"Discounted (at {first.discount:g}) over {first.horizon} steps, from {first.rows:,} rows. {rows_words(judgements)} "
-        f"Bounds are one-sided, each at {first.confidence:.0%}. `in the log`: what the behaviours got.",
+        f"Bounds are one-sided, each at {first.confidence:.0%}. `logged`: what the behaviours got.",
         highlight=False,
         soft_wrap=True,
     )
@@ -41,38 +41,51 @@ def rows_words(judgements: Sequence[Judgement]) -> str:
     """Whether the policies learned from the rows that judge them, as far as it is known."""
     found = {judgement.rows_were for judgement in judgements}
     if len(found) == 1:
-        words = ROWS_WERE[found.pop()].format("the policy" if len(judgements) == 1 else "a policy")
+        words = ROWS_WERE[found.pop()].format("the policy" if len(judgements) == 1 else "the policies")
     else:
         words = "; ".join(ROWS_WERE[judgement.rows_were].format(judgement.name) for judgement in judgements)
     return f"{words[0].upper()}{words[1:]}."
 
 
-def table_of(judgements: Sequence[Judgement]) -> Table:
-    """Narrow enough for a terminal of 80 columns."""
+COLUMNS = ("return", "at least", "cost", "at least", "at most", "over limit", "worst tenth", "foreign", "episodes")
+TITLE = "judged from the log alone"
+UNSURE = "?: the log cannot judge this policy; the number is no estimate to rely on."
+
+
+def table_of(judgements: Sequence[Judgement], title: str = TITLE) -> Table:
+    """Narrow enough for a terminal of 80 columns. What is said of a policy that cannot be judged has a question mark."""
+    unsure = any(not judgement.judgeable for judgement in judgements)
     table = Table(
-        title="judged from the log alone", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0), pad_edge=False
-    )
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0), pad_edge=False,
+        caption=UNSURE if unsure else None, caption_justify="left",
+    )  # fmt: skip
     table.add_column("", overflow="fold")
-    for column in ("return", "at least", "cost", "at most", "over limit", "worst tenth", "foreign", "episodes"):
+    for column in COLUMNS:
         table.add_column(column.replace(" ", "\n"), justify="right", no_wrap=True)
-    for j in judgements:
-        over = "" if j.share_over_limit is None else f"{j.share_over_limit:.0%}"
-        table.add_row(
-            j.name,
-            f"{j.returned.value:.4g}",
-            f"{j.returned.lower:.4g}" if j.return_is_bounded else "no bound",
-            *(f"{x:.4g}" for x in (j.cost.value, j.cost.upper)),
-            over,
-            f"{j.worst_tenth:.4g}",
-            f"{j.support.foreign_on_path:.0%}",
-            f"{j.support.effective_episodes:.0f}",
-        )
+    for judgement in judgements:
+        table.add_row(judgement.name, *cells_of(judgement))
     for source in judgements[0].sources:
         table.add_row(
-            f"{source.name} (in the log)", f"{source.returned:.4g}", "", f"{source.cost:.4g}", "", "", "", "",
+            f"{source.name} (logged)", f"{source.returned:.4g}", "", f"{source.cost:.4g}", "", "", "", "", "",
             str(source.episodes),
         )  # fmt: skip
     return table
+
+
+def cells_of(judgement: Judgement) -> list[str]:
+    """What `COLUMNS` hold."""
+    returned, cost, support = judgement.returned, judgement.cost, judgement.support
+    mark = "" if judgement.judgeable else "?"
+    over = "" if judgement.share_over_limit is None else f"{judgement.share_over_limit:.0%}{mark}"
+    return [
+        f"{returned.value:.4g}{mark}",
+        f"{returned.lower:.4g}" if judgement.return_is_bounded else "no\nbound",
+        *(f"{x:.4g}{mark}" for x in (cost.value, cost.lower, cost.upper)),
+        over,
+        f"{judgement.worst_tenth:.4g}{mark}",
+        f"{support.foreign_on_path:.0%}",
+        f"{support.effective_episodes:.0f}",
+    ]
 
 
 def details(judgement: Judgement) -> list[str]:
@@ -133,4 +146,9 @@ def print_choice(choice: Choice, console: Console) -> None:
     console.print(f"Discounted (at {first.discount:g}) over {first.horizon} steps.", highlight=False, soft_wrap=True)
     for candidate in choice.candidates:
         console.print(f"{candidate.name}: {candidate.sentence}", highlight=False, soft_wrap=True)
+    if choice.second_looks:
+        again = choice.second_looks[0]
+        console.print(table_of(choice.second_looks, f"judged again, by other episodes, at {again.confidence:.1%}"))
+        for look in choice.second_looks:
+            console.print(f"{look.name}: {look.sentence}", highlight=False, soft_wrap=True)
     console.print(f"chosen: {choice.chosen or 'none'}. {choice.reason}", highlight=False, soft_wrap=True)

@@ -62,7 +62,7 @@ def test_the_table_fits_a_terminal_of_80_columns(judge):
     console = Console(file=StringIO(), width=80)
     print_judgements([judged], console)
     printed = console.file.getvalue()
-    for words in ("seed 0, limit 20", "unsafe (in the log)", "foreign", "episodes", f"{judged.cost.upper:.4g}"):
+    for words in ("seed 0, limit 20", "unsafe (logged)", "foreign", "episodes", f"{judged.cost.upper:.4g}"):
         assert words in printed
     assert "…" not in printed
 

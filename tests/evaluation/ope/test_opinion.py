@@ -84,7 +84,7 @@ def test_without_any_overlap_equal_weights_are_not_taken_for_certainty():
     assert found.effective_episodes == pytest.approx(50)
     assert not found.usable
     assert found.robust_cost is None
-    assert "the mean weight of an episode is 10^-43 instead of 1" in str(found)  # exp(-50) in each of two steps
+    assert "the mean weight of an episode is 3.7e-44 instead of 1" in str(found)  # exp(-50) in each of two steps
 
 
 def test_a_source_that_was_not_fitted_makes_it_unusable_and_is_named():

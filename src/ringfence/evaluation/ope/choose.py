@@ -23,6 +23,9 @@ class Choice:
     chosen: str | None
     confirmed: Judgement | None
     reason: str
+    second_looks: tuple[
+        Judgement, ...
+    ] = ()  # of each that was judged again, in that order; the last is the winner if any is
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -30,6 +33,7 @@ class Choice:
             "reason": self.reason,
             "confirmed": self.confirmed.to_dict() if self.confirmed else None,
             "candidates": [candidate.to_dict() for candidate in self.candidates],
+            "second_looks": [again.to_dict() for again in self.second_looks],
         }
 
 
@@ -70,10 +74,12 @@ def choose(
         )
     second = Judge(confirming, reference, discount=discount, horizon=horizon, seed=seed + 1)
     raised = 1 - (1 - confidence) / len(inside)
+    looks: list[Judgement] = []
     for candidate in inside:
         again = second(
             policies[candidate.name], limit, confidence=raised, name=candidate.name, rows_were=candidate.rows_were
         )
+        looks.append(again)
         if again.inside:
             return Choice(
                 tuple(judged),
@@ -81,12 +87,15 @@ def choose(
                 again,
                 f"{candidate.name}: {again.return_note}; cost at most {again.cost.upper:.4g} on "
                 f"episodes that did not choose it (at {raised:.1%}, candidates inside: {len(inside)})",
+                tuple(looks),
             )
     return Choice(
         tuple(judged),
         None,
         None,
-        f"{len(inside)} policies looked inside the limit of {limit:.4g}, but none was on episodes that did not choose it",
+        f"{len(inside)} policies looked inside the limit of {limit:.4g}, but none was on episodes that did not choose it "
+        f"(at {raised:.1%}); see why in the second table",
+        tuple(looks),
     )
 
 

@@ -83,7 +83,7 @@ def why_unusable(weights: importance.Weights, unknown: Sequence[str]) -> str:
     effective, log_mean = float(weights.effective_episodes[-1]), float(weights.log_means[-1])
     if abs(log_mean) > np.log(MOST_APART):
         return (
-            f"the mean weight of an episode is 10^{log_mean / np.log(10):.2g} instead of 1 ({effective:.1f} effective "
+            f"the mean weight of an episode is {np.exp(log_mean):.2g} instead of 1 ({effective:.1f} effective "
             "episodes): the policy acts unlike the log"
         )
     return f"{effective:.1f} effective episodes" if effective < LEAST_EFFECTIVE else ""
