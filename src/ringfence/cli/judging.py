@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,7 @@ def judge(options: argparse.Namespace) -> int:
         others, their_run = load_policies(path)
         compared |= {name: (policy, their_run) for name, policy in others.items()}
     warn_of_unfinished({name: policy for name, (policy, _) in compared.items()})
+    warn_of_names({name: policy for name, (policy, _) in compared.items()}, log)
     judging_from = Judge(rows.judging, rows.reference, discount=discount, horizon=log.horizon, seed=options.seed)
     found = [
         judging_from(
@@ -116,6 +118,15 @@ def limit_for(policy: Any, asked: float | None) -> float | None:
     """The limit to judge a policy at: the one that was asked for, else the one that it was trained for, if any."""
     own: float | None = policy.metadata.get("limit")
     return own if asked is None else asked
+
+
+def warn_of_names(policies: Mapping[str, Any], log: Any) -> None:
+    """Warn of policies that know the log's columns by other names; raise if these are in another order."""
+    from ringfence.evaluation.ope.columns import check_columns
+
+    for name, policy in policies.items():
+        for sentence in check_columns(policy.artifact, log):
+            print(f"warning: {name}: {sentence}; make sure that they are the same", file=sys.stderr)
 
 
 def discount_of(options: argparse.Namespace, policies: Any) -> float:

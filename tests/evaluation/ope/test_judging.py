@@ -14,6 +14,7 @@ from ringfence.behaviour.controllers import pi_controller
 from ringfence.cli import main
 from ringfence.data import save
 from ringfence.data.dataset import ROW_COLUMNS
+from ringfence.errors import WrongShape
 from ringfence.evaluation.ope import judge
 from ringfence.training.rundir import LEARNED_FILE
 
@@ -135,3 +136,25 @@ def test_of_each_policy_that_is_compared_it_is_said_whether_it_learned_from_the_
 def test_of_a_function_nothing_is_known(log_file):
     log = ringfence.load(log_file)
     assert judge(pi_controller(346.0), log, 20.0).rows_were == "unknown"
+
+
+def test_columns_in_another_order_are_refused_and_other_names_are_warned_of(runs, tmp_path, capsys):
+    other = replace(collect_dataset("reactor", 2400, seed=98, workers=1), units={})
+    a, b = other.observation_names[:2]
+    swapped = replace(other, observation_names=(b, a, *other.observation_names[2:]))
+    assert main(["judge", str(runs / "bc"), str(saved(swapped, tmp_path, "swapped"))]) == 2
+    printed = capsys.readouterr().err
+    assert (
+        f"swapped has the observations of the policy in another order (policy / log: {a} / {b}, {b} / {a})" in printed
+    )
+    with pytest.raises(WrongShape, match="in another order"):  # from Python
+        judge(ringfence.Run.load(runs / "bc").policy, swapped)
+    named = replace(other, observation_names=("x", *other.observation_names[1:]))
+    assert main(["judge", str(runs / "bc"), str(saved(named, tmp_path, "named"))]) == 0
+    assert (
+        f"the policy knows the observations by other names than named (policy / log: {a} / x)"
+        in capsys.readouterr().err
+    )
+    unnamed = replace(other, observation_names=tuple(f"obs_{i}" for i in range(len(other.observation_names))))
+    assert main(["judge", str(runs / "bc"), str(saved(unnamed, tmp_path, "unnamed"))]) == 0
+    assert capsys.readouterr().err == ""

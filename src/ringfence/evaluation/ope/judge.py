@@ -13,6 +13,7 @@ from ringfence.evaluation.episodes import Controller
 from ringfence.evaluation.ope.actions import actions_of, many
 from ringfence.evaluation.ope.calibration import Behaviours, Calibration, calibrate
 from ringfence.evaluation.ope.clone import sources_of
+from ringfence.evaluation.ope.columns import check_columns
 from ringfence.evaluation.ope.dynamics import LEAST_ROWS, RollOuts, fit_dynamics, jackknife_spread
 from ringfence.evaluation.ope.features import COUNT, RandomFeatures
 from ringfence.evaluation.ope.fqe import FittedQ, Values
@@ -97,6 +98,7 @@ class Judge:
             check_limit(limit)
         rows_were = self._rows_were(policy) if rows_were is None else rows_were
         if isinstance(policy, Policy):
+            check_columns(policy.artifact, self.log)
             policy = policy.at_limit(limit)
         log = self.log
         next_actions, start_actions = (
