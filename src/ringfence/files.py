@@ -38,6 +38,14 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def read_json(path: Path) -> Any:
+    """The content of a JSON file; None if it is not there or damaged."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
 def write_json(path: str | Path, value: Any) -> None:
     """Write `value` as readable JSON, atomically; NumPy numbers and arrays become plain ones."""
     text = json.dumps(value, indent=2, default=_plain) + "\n"

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from ringfence.files import atomic_write, file_word, sealed, unsealed, write_json
+from ringfence.files import atomic_write, file_word, read_json, sealed, unsealed, write_json
 from ringfence.training.rundir import RunDirectory
 
 Result = dict[str, Any]
@@ -83,7 +83,7 @@ class DirectoryStore:
         self.address = str(self.path)
 
     def result(self, cell: str) -> Result | None:
-        return unsealed(_read_json(self.path / "cells" / f"{cell}.json"))
+        return unsealed(_mapping(self.path / "cells" / f"{cell}.json"))
 
     def finished(self) -> set[str]:
         return {file.stem for file in (self.path / "cells").glob("*.json") if not file.name.startswith(".")}
@@ -94,7 +94,7 @@ class DirectoryStore:
         (self.path / "failures" / f"{cell}.json").unlink(missing_ok=True)
 
     def failure(self, cell: str) -> str | None:
-        return (_read_json(self.path / "failures" / f"{cell}.json") or {}).get("reason")
+        return (_mapping(self.path / "failures" / f"{cell}.json") or {}).get("reason")
 
     def put_failure(self, cell: str, reason: str) -> None:
         write_json(self.path / "failures" / f"{cell}.json", {"cell": cell, "reason": reason})
@@ -176,9 +176,6 @@ def _is_locked(file: Path) -> bool:
     return False
 
 
-def _read_json(file: Path) -> Result | None:
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+def _mapping(file: Path) -> Result | None:
+    value = read_json(file)
     return value if isinstance(value, dict) else None

@@ -5,7 +5,7 @@ Reading needs no JAX.
 """
 
 import warnings as python_warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 from ringfence.deploy import Artifact, Policy
 from ringfence.errors import CheckpointError
-from ringfence.files import atomic_write, digest, write_json
+from ringfence.files import atomic_write, digest, read_json, write_json
 from ringfence.training.configuration import Configuration, Member
 from ringfence.training.rundir import JUDGEMENT_FILE, STREAMS, RunDirectory
 from ringfence.training.streams import Row
@@ -131,6 +131,16 @@ class Run:
         planned = self.configuration.schedule.steps
         return bool(self.artifacts) and all(artifact.steps_done == planned for artifact in self.artifacts)
 
+    @property
+    def kept_judgements(self) -> tuple[Mapping[str, Any] | None, ...]:
+        """What episodes set aside said of each member's policy, as `Judgement.to_dict` has it: in this process, or when
+        the run was trained; None where nothing did."""
+        found: Any = [judgement.to_dict() for judgement in self.judgements]
+        if not found and self.path is not None:
+            found = read_json(self.path / JUDGEMENT_FILE)
+        whole = isinstance(found, list) and len(found) == len(self.members) and all(map(is_judgement, found))
+        return tuple(found) if whole else (None,) * len(self.members)
+
     def rows_of(self, member: Member, stream: str = "metrics") -> list[Row]:
         """One member's rows of "metrics", "evaluations" or "warnings"."""
         return [row for row in getattr(self, stream) if (row["seed"], row["limit"]) == (member.seed, member.limit)]
@@ -167,3 +177,11 @@ class Run:
     def __repr__(self) -> str:
         steps, where = self.configuration.schedule.steps, self.path or "in memory"
         return f"Run({self.configuration.method}, {steps} steps, {len(self.members)} member(s), {where})"
+
+
+def is_judgement(value: Any) -> bool:
+    """Whether it has what reports show of a judgement."""
+    if not isinstance(value, dict) or not {"returned", "cost", "sentence", "advice", "support", "limit"} <= set(value):
+        return False
+    estimates = [value[name].get(bound) for name in ("returned", "cost") for bound in ("value", "lower", "upper")]
+    return all(isinstance(number, int | float) for number in estimates)

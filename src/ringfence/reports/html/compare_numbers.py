@@ -11,7 +11,7 @@ import numpy as np
 
 from ringfence.evaluation.statistics import bootstrap_interval
 from ringfence.limits import over_horizon
-from ringfence.reports.html.run_numbers import judgements_of, simulated
+from ringfence.reports.html.run_numbers import simulated
 from ringfence.reports.results import Described, gather, read_experiment
 from ringfence.training import Run
 from ringfence.training.verdict import last_row
@@ -160,7 +160,7 @@ def chosen_of(limit: float, choice: Mapping[str, Any]) -> Chosen:
 
 def runs_numbers(paths: Sequence[Path], log: Any, limit: float | None, why_no_log: str = "") -> Comparison:
     runs = [Run.load(path) for path in paths]
-    judged = all(j is not None for run in runs for j in judgements_of(run))
+    judged = all(j is not None for run in runs for j in run.kept_judgements)
     simulated = all(last_row(run.evaluations, member) for run in runs for member in run.members)
     evidence = "episodes set aside" if judged else "simulation" if simulated else "the critics, at a steady pace"
     pairs = zip(labels_of(runs), runs, strict=True)
@@ -212,7 +212,7 @@ def labels_of(runs: Sequence[Run]) -> list[str]:
 
 def of_run(label: str, run: Run, evidence: str) -> list[Candidate]:
     found = []
-    for member, judgement, verdict in zip(run.members, judgements_of(run), run.verdicts, strict=True):
+    for member, judgement, verdict in zip(run.members, run.kept_judgements, run.verdicts, strict=True):
         trained, tested = last_row(run.metrics, member, "policy"), last_row(run.evaluations, member)
         known: dict[str, Any] = {"returned": None, "cost": None}
         if evidence == "episodes set aside" and judgement is not None:

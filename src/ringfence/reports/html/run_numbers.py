@@ -1,6 +1,5 @@
 """The numbers of a run's page. Beside the log everything is over the log's horizon; sums over an infinite one are scaled."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,6 @@ from ringfence.reports.html.differences import Differences, differences
 from ringfence.reports.html.log_numbers import sources
 from ringfence.reports.html.plots import thinned
 from ringfence.training import Member, Run
-from ringfence.training.rundir import JUDGEMENT_FILE
 from ringfence.training.verdict import Verdict, last_row
 
 MOST_EPISODES = 3_000
@@ -60,7 +58,7 @@ class RunNumbers:
 
 def run_numbers(run: Run, log: Dataset | None, limit: float | None = None) -> RunNumbers:
     """Policies for a range of limits are shown at `limit`, or at the one that the run watched them at."""
-    judgements = judgements_of(run)
+    judgements = run.kept_judgements
     found: list[Expectation] = []
     for member, judgement in zip(run.members, judgements, strict=True):
         found += expectations_of(run, member, judgement)
@@ -92,25 +90,6 @@ def named(run: Run, member: Member) -> str:
     words = [f"seed {member.seed}"] if len({m.seed for m in run.members}) > 1 else []
     words += [f"limit {member.limit:g}"] if len({m.limit for m in run.members}) > 1 else []
     return ", ".join(words) or "policy"
-
-
-def judgements_of(run: Run) -> tuple[Mapping[str, Any] | None, ...]:
-    """The judgement on each member: of this process, else of the run's directory; None where there is none."""
-    found: list[Any] = [judgement.to_dict() for judgement in run.judgements]
-    if not found and run.path is not None:
-        try:
-            found = json.loads((run.path / JUDGEMENT_FILE).read_bytes())
-        except (OSError, ValueError):
-            found = []
-    whole = isinstance(found, list) and len(found) == len(run.members) and all(is_judgement(j) for j in found)
-    return tuple(found) if whole else (None,) * len(run.members)
-
-
-def is_judgement(value: Any) -> bool:
-    if not isinstance(value, dict) or not {"returned", "cost", "sentence", "advice", "support", "limit"} <= set(value):
-        return False
-    estimates = [value[name].get(bound) for name in ("returned", "cost") for bound in ("value", "lower", "upper")]
-    return all(isinstance(number, int | float) for number in estimates)
 
 
 def expectations_of(run: Run, member: Member, judgement: Mapping[str, Any] | None) -> list[Expectation]:
