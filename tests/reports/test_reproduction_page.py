@@ -1,6 +1,7 @@
 """The numbers of docs/reproduction.md are those of `results/`. A failure says what the page should have."""
 
 import csv
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -111,3 +112,51 @@ def test_the_aggregate_of_figure_2_is_that_of_its_results():
     ours, safe = (rows[name]["IQM normalised return"] for name in ("cpq", "bc-safe"))
     sentence = f"is {ours} for our default and {safe} for BC-Safe; a seed of ours earns more with a probability of "
     assert sentence + rows["cpq"]["P(return > bc-safe)"] in section("Figure 2")
+
+
+# The table of README: CPQ of Figure 2 over clones that had the steps of their own default
+
+LIMITS = {"halfcheetah": (30, 40, 50, 60, 70), "hopper": (27, 30, 34, 38), "walker2d": (26, 30, 36, 42)}
+BOTH_BEHAVIOURS = (
+    70,
+    38,
+    42,
+)  # at lower limits BC-Safe learns from the same episodes, so one policy stands for all of them
+
+
+@cache
+def clones():
+    found = {}
+    for file in sorted((RESULTS / "cpq-study" / "clone50000" / "cells").glob("*.json")):
+        cell = json.loads(file.read_text())
+        found.setdefault((cell["cell"]["log"]["source"], cell["cell"]["limit"]), []).append(cell)
+    return found
+
+
+def clone_mean(log, limit, measure):
+    cells = clones()[f"{log}-torque", limit if limit in BOTH_BEHAVIOURS else 30.0]
+    assert [(cell["cell"]["seed"], cell["cell"]["schedule"]["steps"]) for cell in cells] == [
+        (s, 50_000) for s in range(20, 25)
+    ]
+    return np.mean([np.mean(cell["test"][measure]) for cell in cells])
+
+
+def test_the_ratios_of_readme_are_those_of_its_results():
+    readme = (ROOT / "README.md").read_text()
+    for robot, log in (("HalfCheetah", "halfcheetah"), ("Hopper", "hopper"), ("Walker2d", "walker2d")):
+        columns = [
+            ", ".join(
+                f"{limit}: {mean(log, 'cpq', limit, measure) / clone_mean(log, limit, measure):.2f}"
+                for limit in LIMITS[log]
+            )
+            for measure in ("return", "discounted_return")
+        ]
+        assert f"| {robot} | {' | '.join(columns)} |" in readme
+
+
+def test_the_clones_of_longer_training_are_those_of_the_page():
+    means = [f"{clone_mean(log, limit, 'return'):.0f}" for log, limit in zip(LIMITS, BOTH_BEHAVIOURS, strict=True)]
+    halfcheetah, hopper, walker2d = means
+    sentence = f"BC-Safe earns {halfcheetah} on HalfCheetah at 70, {walker2d} on Walker2d at 42"
+    assert sentence in section("Figure 2")
+    assert f"{hopper} on Hopper at 38" in section("Figure 2")
