@@ -10,6 +10,7 @@ import pytest
 import ringfence
 from ringfence import CPQ, Run
 from ringfence.errors import CheckpointError
+from ringfence.training.record import is_judgement
 from tests.logs import narrow_log
 
 LOG = narrow_log(rows=600)
@@ -58,3 +59,15 @@ def test_the_verdict_is_kept_beside_the_policies(trained):
 def test_a_directory_that_is_no_run_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match=r"no config\.json"):
         Run.load(tmp_path)
+
+
+ESTIMATE = {"value": 1.0, "lower": 0.5, "upper": 1.5}
+JUDGEMENT = {"returned": ESTIMATE, "cost": ESTIMATE, "sentence": "", "advice": "", "support": {}, "limit": 3.0}
+
+
+@pytest.mark.parametrize(
+    "damaged", [{**JUDGEMENT, "cost": 3}, {**JUDGEMENT, "returned": {"value": 1.0}}, {"limit": 3.0}, 7]
+)
+def test_a_judgement_of_which_a_part_is_missing_counts_as_none(damaged):
+    assert is_judgement(JUDGEMENT)
+    assert not is_judgement(damaged)

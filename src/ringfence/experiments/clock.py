@@ -1,6 +1,5 @@
 """How long a cell takes over all of its attempts, of which some may be killed: `clock.json` in its run directory."""
 
-import json
 import threading
 import time
 from contextlib import suppress
@@ -8,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ringfence.files import write_json
+from ringfence.files import read_json, write_json
 from ringfence.training.rundir import RunDirectory
 
 FILE = "clock.json"
@@ -60,6 +59,6 @@ class Clock:
 def spent_before(path: Path) -> float:
     """Seconds of earlier attempts, as far as they were noted."""
     try:
-        return float(json.loads((path / FILE).read_text())["seconds"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return float(read_json(path / FILE)["seconds"])
+    except (ValueError, KeyError, TypeError):
         return 0.0

@@ -148,7 +148,7 @@ class Run:
     @property
     def judged(self) -> bool:
         """Whether episodes that were set aside have judged the policies, in this process or before."""
-        return bool(self.judgements) or (self.path is not None and (self.path / JUDGEMENT_FILE).exists())
+        return None not in self.kept_judgements
 
     def verdict_on(self, member: Member) -> Verdict:
         rows = (self.metrics, self.evaluations, self.warnings)
@@ -183,5 +183,6 @@ def is_judgement(value: Any) -> bool:
     """Whether it has what reports show of a judgement."""
     if not isinstance(value, dict) or not {"returned", "cost", "sentence", "advice", "support", "limit"} <= set(value):
         return False
-    estimates = [value[name].get(bound) for name in ("returned", "cost") for bound in ("value", "lower", "upper")]
-    return all(isinstance(number, int | float) for number in estimates)
+    estimates = [value["returned"], value["cost"]]
+    bounds = ("value", "lower", "upper")
+    return all(isinstance(e, dict) and all(isinstance(e.get(b), int | float) for b in bounds) for e in estimates)

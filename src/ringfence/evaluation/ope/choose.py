@@ -23,9 +23,7 @@ class Choice:
     chosen: str | None
     confirmed: Judgement | None
     reason: str
-    second_looks: tuple[
-        Judgement, ...
-    ] = ()  # of each that was judged again, in that order; the last is the winner if any is
+    second_looks: tuple[Judgement, ...] = ()  # of those judged again, in that order; the last is the winner if any is
 
     def to_dict(self) -> dict[str, Any]:
         return {
