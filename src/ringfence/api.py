@@ -52,6 +52,7 @@ def train(
     log_every: int = defaults.LOG_EVERY,
     evaluate_every: int = defaults.EVALUATE_EVERY,
     checkpoint_every: int = defaults.CHECKPOINT_EVERY,
+    keep_every: int | None = None,
     progress: bool = True,
     tensorboard: bool = False,
     holdout: float = 0.0,
@@ -65,7 +66,8 @@ def train(
     are evaluated in it as they learn; `cost` ("module:function") is for a task that does not report its cost, and `horizon`
     cuts its episodes off (default: where the task does, else where the log's were cut off). With `out` everything is kept
     in that directory and the run can be resumed; for a log that was loaded with options, `origin` says how to load it
-    again: {"source": ..., "options": {...}}. `holdout` sets a share of the episodes aside: the run does not
+    again: {"source": ..., "options": {...}}. `keep_every` keeps the policies of every so many steps beside those of
+    the end (`run.kept`), for `choose` to choose among. `holdout` sets a share of the episodes aside: the run does not
     learn from them, and at its end they judge the policies (`run.judgements`, `judgement.json`).
 
     >>> import numpy as np, ringfence
@@ -90,6 +92,8 @@ def train(
     if not is_fraction(holdout):
         raise InvalidSetting(f"holdout is a share of the episodes, at least 0 and below 1, not {holdout}")
     launch.check_request(out, task, cost, episodes)
+    if keep_every is not None and out is None:
+        raise InvalidSetting("keep_every keeps policies in the run's directory; give it with out=...")
     log = dataset if isinstance(dataset, Dataset) else load(dataset)
     plan = Plan(
         method,
@@ -98,6 +102,7 @@ def train(
         log_every=log_every,
         evaluate_every=evaluate_every,
         checkpoint_every=checkpoint_every,
+        keep_every=keep_every,
     )
     parts = set_aside(log, holdout)
     plan.learns_from(parts[0])  # refuses a log without a part it can use before anything is written

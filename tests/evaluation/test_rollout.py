@@ -1,13 +1,14 @@
 """Evaluation measures exactly the episodes it was asked for."""
 
 import json
+from dataclasses import replace
 
 import gymnasium
 import numpy as np
 import pytest
 from rich.console import Console
 
-from ringfence.deploy import Policy
+from ringfence.deploy import Guard, Policy
 from ringfence.errors import InvalidSetting, MissingExtra, NonFiniteValue, RingfenceError, WrongShape
 from ringfence.evaluation import Evaluation, Evaluator, evaluate, record_video, rollout
 from ringfence.evaluation.statistics import bootstrap_interval
@@ -80,6 +81,35 @@ def test_recorded_episodes_hold_the_executed_actions_and_how_they_ended():
     assert [e.actions.tolist() for e in result.episodes] == [[[2.0]] * 3, [[2.0]] * 4]
     assert [(e.terminated, e.truncated) for e in result.episodes] == [(False, True), (True, False)]
     assert [len(e.observations) for e in result.episodes] == [4, 5]
+
+
+class Counting:
+    """A policy with memory: its action is how many steps of the episode it has seen, in tenths."""
+
+    def reset(self):
+        self.seen = 0
+
+    def __call__(self, observations):
+        assert len(observations) == 1
+        self.seen += 1
+        return np.full((1, 1), self.seen / 10)
+
+
+def test_a_policy_with_memory_is_reset_before_each_episode():
+    result = evaluate(Counting(), Countdown, episodes=4, seed=2, discount=0.5)
+    assert result.returns.tolist() == pytest.approx([n * (n + 1) / 20 for n in (5, 6, 3, 4)])
+
+
+def test_a_guard_is_evaluated_with_the_cost_of_each_step():
+    """At cost 1 and discount 0.5 the budget of 1.6 is spent after three steps: the fallback acts from the fourth on."""
+    policy = noisy_policy()
+    guard = Guard(Policy(replace(policy.artifact, discount=0.5)), 1.0, limit=1.6)
+    result = evaluate(guard, Countdown, episodes=2, seed=2)
+    assert (result.limit, result.discount) == (1.6, 0.5)
+    by_policy = [3 * float(policy(np.array([seed]))[0]) for seed in (2.0, 3.0)]
+    assert result.returns.tolist() == pytest.approx([by_policy[0] + 2, by_policy[1] + 3])
+    with pytest.raises(WrongShape, match="trained for another task"):
+        evaluate(Guard(noisy_policy(3), 0.0), Countdown, episodes=1, discount=0.5)
 
 
 def test_an_evaluator_keeps_its_environments():

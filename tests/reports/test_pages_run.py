@@ -264,7 +264,8 @@ def configuration(**changes):
         "log": LogRecord(
             "plant", 10, "f", 5, {"source": "my plant.csv", "options": {"csv_delimiter": ";", "action_low": [-2.0]}}
         ),
-        "extras": {"task": "hopper-torque", "cost": None, "episodes": 4, "tensorboard": True, "holdout": 0.25},
+        "extras": {"task": "hopper-torque", "cost": None, "episodes": 4, "tensorboard": True, "holdout": 0.25}
+        | {"keep_every": 200},
     }
     return Configuration(**{**given, **changes})
 
@@ -276,7 +277,8 @@ def test_the_command_asks_for_the_same_run():
     expected = {
         "limit": 9.5, "method": "cpq", "steps": 700, "seeds": [3, 4], "discount": 0.95,
         "set": ["hidden=[64, 64]", "anchor=2.0"],
-        "task": "hopper-torque", "episodes": 4, "log_every": 50, "holdout": 0.25, "tensorboard": True, "csv_delimiter": ";",
+        "task": "hopper-torque", "episodes": 4, "log_every": 50, "keep_every": 200, "holdout": 0.25,
+        "tensorboard": True, "csv_delimiter": ";",
         "action_low": [-2.0],
     }  # fmt: skip
     assert {name: options[name] for name in expected} == expected

@@ -17,6 +17,7 @@ from ringfence.data.dataset import Dataset
 State = Any  # a method's own pytree
 Metrics = dict[str, Float[Array, ""]]
 Update = Callable[[State, Any, PRNGKeyArray], tuple[State, Metrics]]
+LAST_STAGES = ("policy", "value")  # what a learner's last stage may be called; verdicts and reports look for it
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ class Learner(Protocol):
         """The state before training. The limit lives in it, so that a sweep over limits is one program."""
 
     def stages(self, steps: int) -> tuple[Stage, ...]:
-        """The stages in order; `steps` is the length of the last one, where the policy (or the value) is learned."""
+        """The stages in order; `steps` is the length of the last one, which is called "policy", or "value" if the learner
+        has no policy."""
 
     def diagnose(self, state: State, sample: Sample, key: PRNGKeyArray) -> Metrics:
         """What to look at between updates, measured on a fixed part of the log."""

@@ -160,6 +160,9 @@ def add_choose(verbs: Any) -> None:
     )
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directories, or policy files in them")
     parser.add_argument("--limit", type=float, metavar="L", help="bound on the discounted cost (default: the runs')")
+    parser.add_argument(
+        "--kept", action="store_true", help="also among the policies kept on the way (`ringfence train --keep-every N`)"
+    )
     add_confidence(parser)
     parser.add_argument("--seed", type=whole(0, LARGEST_SEED), default=0, help="which episodes choose (default 0)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -178,7 +181,9 @@ def choose(options: argparse.Namespace) -> int:
     log = api.log_of_run(run.path)
     for path in options.runs:
         warn_of_unfinished(load_policies(path)[0])
-    choice = choose_among_runs(options.runs, log, options.limit, confidence=options.confidence, seed=options.seed)
+    choice = choose_among_runs(
+        options.runs, log, options.limit, kept=options.kept, confidence=options.confidence, seed=options.seed
+    )
     if options.json:
         print(json.dumps(choice.to_dict(), indent=2))
     else:

@@ -102,6 +102,12 @@ def add_train(verbs: Any) -> None:
             f"--{name}-every", type=int, default=default, metavar="N", help=f"steps between {what} (default {default})"
         )
     parser.add_argument(
+        "--keep-every",
+        type=int,
+        metavar="N",
+        help="keep the policies of every N steps beside those of the end, for `ringfence choose --kept` (default: none)",
+    )
+    parser.add_argument(
         "--holdout",
         type=float,
         default=defaults.HOLDOUT,
@@ -221,6 +227,7 @@ def begin(options: argparse.Namespace) -> tuple[Any, Any]:
         log_every=options.log_every,
         evaluate_every=options.evaluate_every,
         checkpoint_every=options.checkpoint_every,
+        keep_every=options.keep_every,
         tensorboard=options.tensorboard,
         holdout=holdout_of(options, log),
     )

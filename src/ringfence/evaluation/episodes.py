@@ -7,16 +7,17 @@ generator made from it. How many episodes run side by side only changes how long
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Float
 
-from ringfence.deploy import Policy, RowNoise
+from ringfence.deploy import Guard, Policy, RowNoise
 from ringfence.errors import NonFiniteValue, SimulatorError, WrongShape
 
-Controller = Policy | Callable[[Float[np.ndarray, "batch obs"]], Any]
-"""A `Policy`, or any function from a batch of observations to a batch of actions."""
+Controller = Policy | Guard | Callable[[Float[np.ndarray, "batch obs"]], Any]
+"""A `Policy`, a `Guard`, or any function from a batch of observations to a batch of actions. One that remembers its episode
+has `reset()`, which is called before each; its batches have one row."""
 
 LONGEST_EPISODE = 100_000  # steps; an environment that never ends would keep us for ever
 
@@ -39,10 +40,12 @@ class Episode:
 class _Slot:
     """An environment and the episode that is running in it."""
 
-    def __init__(self, env: Any):
-        self.env = env
+    def __init__(self, env: Any, reset: Callable[[], Any] | None = None):
+        self.env, self.reset_policy = env, reset
 
     def start(self, number: int, seed: int) -> None:
+        if self.reset_policy is not None:
+            self.reset_policy()
         self.number = number
         self.observations = [np.asarray(self.env.reset(seed=seed)[0], np.float32)]
         self.noise = np.random.default_rng([seed, 1])  # apart from the environment's own stream, seeded with `seed`
@@ -73,13 +76,21 @@ class _Slot:
         )
 
 
+def has_memory(controller: Controller) -> bool:
+    """Whether it remembers its episode, so that it can follow only one at a time."""
+    return not isinstance(controller, Policy) and callable(getattr(controller, "reset", None))
+
+
 def run_episodes(
     controller: Controller, envs: Sequence[Any], seeds: Iterable[int], *, deterministic: bool = True
 ) -> Iterator[tuple[int, Episode]]:
     """Run one episode per seed, all environments in step with one batched call of the policy, and yield
-    (position of the seed, episode) as they end."""
+    (position of the seed, episode) as they end. A policy that has `reset()` runs them one after the other."""
+    reset = None
+    if has_memory(controller):
+        envs, reset = envs[:1], cast(Any, controller).reset
     waiting = iter(enumerate(seeds))
-    running = [_Slot(env) for env in envs]
+    running = [_Slot(env, reset) for env in envs]
     for slot, (number, seed) in zip(running, itertools.islice(waiting, len(running)), strict=False):
         slot.start(number, seed)
     running = [slot for slot in running if hasattr(slot, "number")]
@@ -100,6 +111,9 @@ def act(controller: Controller, slots: Sequence[_Slot], deterministic: bool) -> 
     if isinstance(controller, Policy):
         noise = None if deterministic else RowNoise([slot.noise for slot in slots])
         actions = controller(observations, deterministic=deterministic, rng=noise)
+    elif isinstance(controller, Guard):
+        [slot] = slots
+        actions = controller(observations[0], slot.costs[-1] if slot.costs else None)[None]
     else:
         actions = np.asarray(controller(observations), np.float32)
     space = slots[0].env.action_space

@@ -1,7 +1,7 @@
 """How good and how safe a policy is in its task: return and cost over whole episodes."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from ringfence import tasks
 from ringfence.data.dataset import Dataset
 from ringfence.data.episodes import discounted_sum
-from ringfence.deploy import Policy
+from ringfence.deploy import Guard, Policy
 from ringfence.errors import InvalidSetting, MissingExtra, RingfenceError, WrongShape
 from ringfence.evaluation.episodes import Controller, Episode, run_episodes
 from ringfence.evaluation.result import Evaluation
@@ -80,7 +80,7 @@ class Evaluator:
         for name, given in (("limit", limit), ("discount", discount)):
             if given is not None and not (is_number(given) and given >= 0):
                 raise InvalidSetting(f"{name} must be a finite number of at least 0, not {given!r}")
-        own = policy.metadata if isinstance(policy, Policy) else {}
+        own = facts_of(policy)
         if isinstance(policy, Policy) and policy.artifact.takes_limit:
             policy = policy.at_limit(limit)
             own = policy.metadata
@@ -107,6 +107,13 @@ class Evaluator:
         for env in self._envs:
             env.close()
         self._envs = []
+
+
+def facts_of(policy: Controller) -> Mapping[str, Any]:
+    """What is known of its training. A guard may hold its policy to another limit."""
+    if isinstance(policy, Guard):
+        return {**policy.policy.metadata, "limit": policy.limit}
+    return policy.metadata if isinstance(policy, Policy) else {}
 
 
 def first_given(*values: Any) -> float | None:
@@ -136,10 +143,11 @@ def evaluate(
 ) -> Evaluation:
     """Run exactly `episodes` episodes, the i-th seeded with `seed + i`, `parallel` of them side by side.
 
-    `policy` is a `Policy` or any function from a batch of observations to a batch of actions. `task` is a name, or a class
-    or function that makes an environment; `cost` is a cost function where its steps do not report `info["cost"]`, and
-    `horizon` cuts its episodes off. Limit (a bound on the discounted cost) and discount default to the policy's own, then
-    to the task's. `record=True` keeps the episodes themselves.
+    `policy` is a `Policy`, a `Guard`, or any function from a batch of observations to a batch of actions. What has a method
+    `reset()` remembers its episode: it is reset before each one, and they run one after the other. `task` is a name, or a
+    class or function that makes an environment; `cost` is a cost function where its steps do not report `info["cost"]`,
+    and `horizon` cuts its episodes off. Limit (a bound on the discounted cost) and discount default to the policy's own,
+    then to the task's. `record=True` keeps the episodes themselves.
 
     >>> import numpy as np
     >>> result = evaluate(lambda observations: np.zeros((len(observations), 3)), "hopper-torque", episodes=2)
@@ -158,6 +166,7 @@ def _sizes(env: Any) -> tuple[int, int]:
 
 def _require_match(policy: Controller, env: Any, task: str) -> None:
     """Refuse a policy of another robot before the first step, instead of failing with a shape error inside it."""
+    policy = policy.policy if isinstance(policy, Guard) else policy
     wanted = getattr(policy, "observation_dim", None), getattr(policy, "action_dim", None)
     offered = _sizes(env)
     if wanted != (None, None) and wanted != offered:
@@ -165,6 +174,21 @@ def _require_match(policy: Controller, env: Any, task: str) -> None:
             f"the policy takes {wanted[0]} observations and gives {wanted[1]} actions, {task} has {offered[0]} and "
             f"{offered[1]}: it was trained for another task"
         )
+
+
+class Filmed:
+    """An environment with a picture of each state that an action was taken in."""
+
+    def __init__(self, env: Any):
+        self.env, self.action_space = env, env.action_space
+        self.frames: list[Any] = []
+
+    def reset(self, *, seed: int) -> Any:
+        return self.env.reset(seed=seed)
+
+    def step(self, action: np.ndarray) -> Any:
+        self.frames.append(self.env.render())
+        return self.env.step(action)
 
 
 def record_video(
@@ -196,18 +220,13 @@ def record_video(
         raise MissingExtra(
             f"MuJoCo cannot render here ({error}); set MUJOCO_GL=egl or MUJOCO_GL=osmesa and install its library"
         ) from error
-    frames: list[Any] = []
-
-    def filmed(observations: np.ndarray) -> np.ndarray:
-        frames.append(env.render())
-        return np.asarray(policy(observations))
-
-    list(run_episodes(filmed, [env], [seed]))
+    filmed = Filmed(env)
+    list(run_episodes(policy, [filmed], [seed]))
     fps = fps or env.metadata.get("render_fps", 30)
     env.close()
     speed: dict[str, Any] = {"duration": 1000 / fps, "loop": 0} if Path(path).suffix == ".gif" else {"fps": fps}
     try:
-        imageio.mimsave(path, frames, **speed)
+        imageio.mimsave(path, filmed.frames, **speed)
     except ValueError as error:  # imageio's way to say that it has no writer for this suffix
         raise MissingExtra(f"imageio cannot write {path}: write a .gif, or pip install 'imageio[ffmpeg]'") from error
     return Path(path)

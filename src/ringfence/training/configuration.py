@@ -39,12 +39,17 @@ class Schedule:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not is_whole(value) or not 1 <= value <= LARGEST_COUNT:
-                raise InvalidSetting(f"{name} must be a whole number from 1 to {LARGEST_COUNT}, not {value!r}")
+            check_count(name, value)
 
     @property
     def intervals(self) -> tuple[int, ...]:
         return self.log_every, self.evaluate_every, self.checkpoint_every
+
+
+def check_count(name: str, value: Any) -> None:
+    """Raise unless it is a number of steps."""
+    if not is_whole(value) or not 1 <= value <= LARGEST_COUNT:
+        raise InvalidSetting(f"{name} must be a whole number from 1 to {LARGEST_COUNT}, not {value!r}")
 
 
 @dataclass(frozen=True)
@@ -157,6 +162,8 @@ def _parse(content: Mapping[str, Any]) -> Configuration:
         raise InvalidSetting(f"episodes must be at least 1, not {extras['episodes']!r}")
     if not is_whole(extras.get("horizon", 1)) or extras.get("horizon", 1) < 1:
         raise InvalidSetting(f"horizon must be at least 1 step, not {extras['horizon']!r}")
+    if "keep_every" in extras:
+        check_count("keep_every", extras["keep_every"])
     for name in ("task", "cost"):
         if not isinstance(extras.get(name), str | None):
             raise InvalidSetting(f"{name} must be text")

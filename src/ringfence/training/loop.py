@@ -114,7 +114,7 @@ class Session:
         self.progress.start(stage.name, done, stage.steps)
         chunk = 10  # steps; adapts to CHUNK_SECONDS. The numbers do not depend on it.
         while done < stage.steps:
-            until = min(done + chunk, stage.steps, *(next_multiple(done, every) for every in plan.schedule.intervals))
+            until = min(done + chunk, stage.steps, *(next_multiple(done, every) for every in plan.stops))
             began = time.monotonic()
             constants = (self.data, self.seeds)
             self.state, self.sums = programs.advance(
@@ -134,6 +134,8 @@ class Session:
             if last_stage and self.evaluate and (done % plan.evaluate_every == 0 or at_end):
                 scores = [self.evaluate(Policy(self.artifact(i)), member) for i, member in enumerate(plan.members)]
                 self.journal.evaluated(index, done, scores)
+            if last_stage and plan.keep_every is not None and done % plan.keep_every == 0:
+                self._keep(done)  # before the checkpoint: a run that is killed between the two keeps it again
             interrupted = self.interrupt.pending and not (at_end and last_stage)
             if done % plan.checkpoint_every == 0 or at_end or interrupted:
                 self._save(index, done)
@@ -227,6 +229,12 @@ class Session:
             steps_done=self.policy_steps,
             metadata=self.metadata,
         )
+
+    def _keep(self, done: int) -> None:
+        if self.directory is not None and isinstance(self.method, Exports):
+            artifacts = [self.artifact(i) for i in range(len(self.plan.members))]
+            if all(artifact.has_policy for artifact in artifacts):
+                self.directory.keep(done, artifacts, self.plan.members)
 
     def _leave_policies(self) -> None:
         """Policies and a verdict, once the policy's own training has begun: before, the actor is a random one."""

@@ -15,7 +15,7 @@ from ringfence.deploy import Artifact, Policy
 from ringfence.errors import CheckpointError
 from ringfence.files import atomic_write, digest, read_json, write_json
 from ringfence.training.configuration import Configuration, Member
-from ringfence.training.rundir import JUDGEMENT_FILE, STREAMS, RunDirectory
+from ringfence.training.rundir import JUDGEMENT_FILE, STREAMS, RunDirectory, policy_file
 from ringfence.training.streams import Row
 from ringfence.training.verdict import Verdict, judge
 
@@ -84,6 +84,28 @@ class Run:
                 self._require_own(files, found)
                 return found
         return []
+
+    @property
+    def kept(self) -> dict[int, list[Artifact]]:
+        """What was kept on the way (`keep_every`), by the number of policy steps; the end itself is not among them."""
+        if self.path is None:
+            return {}
+        found: dict[int, list[Artifact]] = {}
+        for step, files in self.kept_files.items():
+            found[step] = [Artifact.load(file) for file in files]
+            self._require_own(files, found[step])
+        return found
+
+    @property
+    def kept_files(self) -> dict[int, list[Path]]:
+        """The files of `kept`. A step of which the process died while it was being written is left out."""
+        ends = {artifact.steps_done for artifact in self.artifacts}
+        files = {
+            step: [folder / policy_file(member, self.members) for member in self.members]
+            for step, folder in self.directory.kept().items()
+            if step not in ends
+        }
+        return {step: paths for step, paths in files.items() if all(path.exists() for path in paths)}
 
     def _require_own(self, files: Sequence[Path], artifacts: Sequence[Artifact]) -> None:
         for file, artifact, member in zip(files, artifacts, self.members, strict=True):

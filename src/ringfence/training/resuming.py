@@ -22,7 +22,7 @@ def plan_of(configuration: Configuration) -> Plan:
     except RingfenceError as error:
         raise CheckpointError(f"the run's settings are not those of this ringfence's {name}: {error}") from None
     schedule = configuration.schedule
-    return Plan(method, configuration.members, **vars(schedule))
+    return Plan(method, configuration.members, **vars(schedule), keep_every=configuration.extras.get("keep_every"))
 
 
 def longer(plan: Plan, configuration: Configuration, steps: int) -> tuple[Plan, Configuration]:

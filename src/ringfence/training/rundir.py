@@ -7,6 +7,7 @@ warnings.jsonl      what the run warned of, and when
 learned.json        digests of the episodes that it learns from, so that they never judge its policies
 checkpoints/        the newest two
 policy*.safetensors one per member
+kept/step-N/        the policies after N steps, where the run was asked to keep some on the way
 verdict.json        whether each policy is inside its limit, with the reasons; verdict.txt in words
 judgement.json      what episodes that were set aside say of each policy
 result.png          the picture
@@ -42,6 +43,8 @@ JUDGEMENT_FILE = "judgement.json"
 LEARNED_FILE = "learned.json"
 ABOUT_POLICIES = ("verdict.json", "verdict.txt", JUDGEMENT_FILE, "result.png", "report.html")
 LOCK = ".lock"
+KEPT = "kept"
+KEPT_STEP = re.compile(r"step-\d{9,18}").fullmatch
 CHECKPOINT_FILE = re.compile(r"step-(\d{1,18})\.(json|safetensors)")
 
 
@@ -86,7 +89,7 @@ class RunDirectory:
 
     def clean(self) -> None:
         """Remove what a killed process left half-written. Only for the owner of the lock."""
-        for folder in (self.path, self.checkpoints):
+        for folder in (self.path, self.checkpoints, *self.kept().values()):
             for file in folder.iterdir() if folder.is_dir() else ():
                 if TEMPORARY.fullmatch(file.name) and file.is_file():
                     file.unlink(missing_ok=True)
@@ -200,6 +203,18 @@ class RunDirectory:
 
     def policy_path(self, member: Member, members: Iterable[Member], stem: str = "policy") -> Path:
         return self.path / policy_file(member, members, stem)
+
+    def keep(self, step: int, artifacts: Iterable[Artifact], members: Iterable[Member]) -> None:
+        """Keep the policies of this step beside those of the end. A run that is resumed writes the same bytes again."""
+        members, folder = tuple(members), self.path / KEPT / f"step-{step:09d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        for member, artifact in zip(members, artifacts, strict=True):
+            artifact.save(folder / policy_file(member, members), overwrite=True)
+
+    def kept(self) -> dict[int, Path]:
+        """Where the policies of each kept step are, in order."""
+        found = {int(folder.name[5:]): folder for folder in (self.path / KEPT).glob("step-*") if KEPT_STEP(folder.name)}
+        return dict(sorted(found.items()))
 
 
 def policy_file(member: Member, members: Iterable[Member], stem: str = "policy") -> str:

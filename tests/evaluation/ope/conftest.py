@@ -20,7 +20,7 @@ def runs(log_file, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     for name, kind in (("bc", ringfence.BC), ("bc-safe", ringfence.BCSafe)):
         method = kind(limit=20.0, **SMALL)
-        api.train(log_file, method, steps=1500, out=folder / name, holdout=0.4, progress=False)
+        api.train(log_file, method, steps=1500, out=folder / name, holdout=0.4, keep_every=700, progress=False)
     api.train(log_file, ringfence.BC(limit=20.0, **SMALL), steps=2, out=folder / "all", progress=False)
     return folder
 

@@ -278,6 +278,18 @@ def test_outliers_count_by_their_logarithm_and_a_constant_column_does_no_harm():
     assert np.isfinite(far).all()
 
 
+def test_a_policy_that_remembers_its_episode_is_refused(judge):
+    class Remembering:
+        def reset(self):
+            pass
+
+        def __call__(self, observations):
+            return np.zeros((len(observations), 1))
+
+    with pytest.raises(InvalidSetting, match="remembers its episode"):
+        judge(Remembering(), 20.0)
+
+
 def test_costs_whose_squares_leave_float32_are_refused_with_what_to_do(log):
     with pytest.raises(InvalidSetting, match=r"costs of up to .*e\+\d+ are too large to judge by .* larger unit"):
         Judge(replace(log, costs=log.costs * np.float32(1e20)))

@@ -115,6 +115,22 @@ def test_choose_names_the_policy_and_refuses_runs_that_cannot_be_compared(runs, 
     assert "differ in what they set aside" in capsys.readouterr().err
 
 
+def test_choose_takes_the_policies_kept_on_the_way_if_it_is_asked_to(runs, capsys):
+    assert main(["choose", str(runs / "bc-safe"), str(runs / "bc"), "--kept", "--json"]) == 0
+    shown = capsys.readouterr()
+    names = {candidate["name"] for candidate in json.loads(shown.out)["candidates"]}
+    files = ["policy.safetensors", *(f"kept/step-{step:09d}/policy.safetensors" for step in (700, 1400))]
+    assert names == {str(runs / run / file) for run in ("bc-safe", "bc") for file in files}
+    assert shown.err == ""  # they were meant to be stopped early
+
+
+def test_a_policy_kept_on_the_way_is_judged_by_what_its_run_set_aside(runs, capsys):
+    kept = runs / "bc-safe" / "kept" / "step-000000700" / "policy.safetensors"
+    assert main(["judge", str(kept), "--json"]) == 0
+    [judgement] = json.loads(capsys.readouterr().out)
+    assert judgement["rows_were"] == "not learned from"
+
+
 def test_a_share_that_is_none_is_refused(log_file):
     with pytest.raises(InvalidSetting, match="holdout is a share"):
         api.train(log_file, ringfence.BC(limit=20.0), steps=1, holdout=1.0)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ringfence.data.dataset import Dataset
 from ringfence.deploy import Policy
 from ringfence.errors import InvalidSetting
-from ringfence.evaluation.episodes import Controller
+from ringfence.evaluation.episodes import Controller, has_memory
 from ringfence.evaluation.ope.actions import actions_of, many
 from ringfence.evaluation.ope.calibration import Behaviours, Calibration, calibrate
 from ringfence.evaluation.ope.clone import sources_of
@@ -96,6 +96,11 @@ class Judge:
             raise InvalidSetting(f"confidence must lie between 0.5 and 1, not {confidence}")
         if limit is not None:
             check_limit(limit)
+        if has_memory(policy):
+            raise InvalidSetting(
+                "a policy that remembers its episode (it has reset()) cannot be judged: a log says what followed from "
+                "single states; of a Guard judge its policy"
+            )
         rows_were = self._rows_were(policy) if rows_were is None else rows_were
         if isinstance(policy, Policy):
             check_columns(policy.artifact, self.log)

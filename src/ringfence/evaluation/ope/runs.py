@@ -13,7 +13,7 @@ from ringfence.evaluation.ope.judge import Judge
 from ringfence.evaluation.ope.judgement import Judgement
 from ringfence.files import write_json
 from ringfence.training import Configuration, Run, defaults
-from ringfence.training.rundir import JUDGEMENT_FILE
+from ringfence.training.rundir import JUDGEMENT_FILE, KEPT, RunDirectory
 
 HOLDOUT_SEED = 0
 
@@ -81,9 +81,9 @@ def judge_at_the_end(run: Run, learned: Dataset, judging: Dataset | None) -> str
     return None
 
 
-def load_policies(path: str | os.PathLike[str]) -> tuple[dict[str, Policy], Run | None]:
+def load_policies(path: str | os.PathLike[str], *, kept: bool = False) -> tuple[dict[str, Policy], Run | None]:
     """The policies of a policy file or of a run's directory by name, and the run if they belong to one. An error
-    if the run has none yet."""
+    if the run has none yet. `kept` adds those that the run kept on the way."""
     path = Path(path)
     if path.is_dir():
         run = Run.load(path)
@@ -93,10 +93,21 @@ def load_policies(path: str | os.PathLike[str]) -> tuple[dict[str, Policy], Run 
                 f"ringfence train --resume {path}"
             )
         names = [run.directory.policy_path(member, run.members) for member in run.members]
-        return {str(name): policy for name, policy in zip(names, run.policies, strict=True)}, run
+        found = {str(name): policy for name, policy in zip(names, run.policies, strict=True)}
+        if kept:
+            files = run.kept_files
+            for step, artifacts in run.kept.items():
+                found |= {str(file): Policy(artifact) for file, artifact in zip(files[step], artifacts, strict=True)}
+        return found, run
     policy = Policy.load(path)
-    beside = Run.load(path.parent) if (path.parent / "config.json").exists() else None
+    beside = next((Run.load(home) for home in homes_of(path) if RunDirectory(home).is_run), None)
     return {str(path): policy}, beside if beside is not None and beside.made(policy.artifact) else None
+
+
+def homes_of(policy: Path) -> tuple[Path, ...]:
+    """Where the run of a policy file may be: beside it, or above `kept/step-N`."""
+    above = policy.absolute().parents
+    return (policy.parent, above[2]) if len(above) > 2 and above[1].name == KEPT else (policy.parent,)
 
 
 def choose_among_runs(
@@ -104,14 +115,16 @@ def choose_among_runs(
     log: Dataset,
     limit: float | None = None,
     *,
+    kept: bool = False,
     confidence: float = defaults.CONFIDENCE,
     seed: int = 0,
 ) -> Choice:
-    """Choose among the policies of several runs on one log. All must have set the same episodes aside."""
+    """Choose among the policies of several runs on one log, with `kept` also among those that the runs kept on the way. All
+    must have set the same episodes aside."""
     policies: dict[str, Any] = {}
     runs = []
     for path in paths:
-        found, run = load_policies(path)
+        found, run = load_policies(path, kept=kept)
         if run is None:
             raise InvalidSetting(f"{path} does not belong to a run; choose among run directories or their policies")
         policies |= found

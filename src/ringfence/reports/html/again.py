@@ -37,6 +37,7 @@ def command_of(configuration: Configuration) -> str | None:
     for name in SCHEDULE:
         if getattr(schedule, name) != getattr(defaults, name.upper()):
             words += [f"--{name.replace('_', '-')}", str(getattr(schedule, name))]
+    words += ["--keep-every", str(extras["keep_every"])] if extras.get("keep_every") else []
     words += ["--holdout", repr(float(extras.get("holdout", 0.0)))]
     words += ["--tensorboard"] if extras.get("tensorboard") else []
     return shlex.join(words)
