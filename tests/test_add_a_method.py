@@ -63,6 +63,16 @@ def test_the_pages_method_trains_through_the_command_line(extended, tmp_path):
 
 
 @pytest.mark.slow
+def test_the_contract_test_finds_the_pages_method_and_it_passes(extended):
+    words = ["-m", "pytest", "-p", "no:cacheprovider", "-o", "addopts=", "-q", "-k", "cautious-bc"]
+    said = python(extended, *words, "tests/algorithms/test_contract.py", cwd=ROOT)
+    passed = re.search(r"(\d+) passed", said)
+    assert passed, said
+    promised = (ROOT / "tests" / "algorithms" / "test_contract.py").read_text().count("@every_method")
+    assert int(passed[1]) >= promised  # some promises are checked on several logs
+
+
+@pytest.mark.slow
 def test_the_pages_loss_is_what_it_says(extended):
     """Two rows whose costs differ by 1: the cheaper one counts e times as much at weight 1."""
     code = (
