@@ -7,8 +7,9 @@ import pytest
 from rich.console import Console
 
 from ringfence import CPQ
+from ringfence.data import Dataset
 from ringfence.evaluation import Evaluation
-from ringfence.experiments.demo import DISCOUNT, FULL
+from ringfence.experiments.demo import DISCOUNT, FULL, alike
 from ringfence.reports.demo import CLONE, OURS, conclusions, print_comparison
 from ringfence.training.defaults import critic_steps
 
@@ -37,6 +38,23 @@ def test_the_table_says_over_how_many_steps():
     two = Evaluation("task", *(np.array([1.0, 2.0]) for _ in range(4)), np.array([700, 1000]), 30.0, 0.99)
     print_comparison([("unsafe", None, two), (CLONE, 30.0, two), (OURS, 30.0, two)], console)
     assert "task: means of 2 episodes of up to 1000 steps" in console.file.getvalue()
+
+
+def test_limits_that_admit_the_same_episodes_share_a_clone():
+    """The sources cost 35 and 55 an episode: 40 and 50 admit the first, 60 admits both."""
+    length, costs = 4, np.array([35.0, 55.0])
+    steps = np.zeros((2, length))
+    steps[:, 0] = costs
+    log = Dataset.from_arrays(
+        observations=np.arange(2.0 * length)[:, None],
+        actions=np.linspace(-1, 1, 2 * length)[:, None],
+        rewards=np.zeros(2 * length),
+        costs=steps.ravel(),
+        episode=np.repeat([0, 1], length),
+        source=np.repeat([0, 1], length),
+        source_names=("safe", "unsafe"),
+    )
+    assert alike(log, (40.0, 50.0, 60.0)) == [(40.0, 50.0), (60.0,)]
 
 
 def test_the_demo_trains_for_as_long_as_its_own_verdict_asks():

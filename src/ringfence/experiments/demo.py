@@ -6,17 +6,18 @@ policies are the last iterates; all evaluations use the same fresh episodes.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from ringfence import api
+from ringfence.algorithms import BCSafe
 from ringfence.algorithms.named import method_of
 from ringfence.behaviour.collect import collect
 from ringfence.behaviour.shipped import shipped_policy
-from ringfence.data import load_file, summarise
+from ringfence.data import Dataset, load_file, summarise
 from ringfence.deploy import Policy
 from ringfence.evaluation import Evaluator
 from ringfence.experiments.cell import TEST_SEED
@@ -63,27 +64,26 @@ def run_demo(out: Path, *, quick: bool = False) -> dict[str, Any]:
 
     console.rule(f"2  Learn from it without touching the robot, at the limits {', '.join(f'{x:g}' for x in LIMITS)}")
     clones = {
-        limit: learn(out / f"bc-safe-{limit:g}", log_file, "bc-safe", scale.cloning_steps, (limit,)) for limit in LIMITS
+        limits: learn(out / f"bc-safe-{limits[0]:g}", log_file, "bc-safe", scale.cloning_steps, limits[:1])
+        for limits in alike(log)
     }
     everything = learn(out / "bc", log_file, "bc", scale.cloning_steps, LIMITS[:1])
     ours = learn(out / "cpq", log_file, "cpq", scale.steps, LIMITS, task=TASK, **scale.settings)
 
     console.rule("3  Put everything to the test")
-    policies: list[tuple[str, float | None, Policy, bool]] = [
-        ("unsafe behaviour", None, shipped_policy(TASK, "unsafe"), False),
-        ("safe behaviour", None, shipped_policy(TASK, "safe"), False),
-        ("cloning everything", None, everything.policy, True),
-        *((CLONE, limit, run.policy, True) for limit, run in clones.items()),
-        *((OURS, member.limit, policy, True) for member, policy in zip(ours.members, ours.policies, strict=True)),
+    policies: list[tuple[str, Sequence[float | None], Policy, bool]] = [
+        ("unsafe behaviour", [None], shipped_policy(TASK, "unsafe"), False),
+        ("safe behaviour", [None], shipped_policy(TASK, "safe"), False),
+        ("cloning everything", [None], everything.policy, True),
+        *((CLONE, limits, run.policy, True) for limits, run in clones.items()),
+        *((OURS, [member.limit], policy, True) for member, policy in zip(ours.members, ours.policies, strict=True)),
     ]
     tested: Tested = []
     evaluator = Evaluator(TASK)
     with counting("evaluating", "policies") as progress:
-        for i, (name, limit, policy, deterministic) in enumerate(policies):
-            found = evaluator(
-                policy, scale.episodes, seed=TEST_SEED, limit=limit, discount=DISCOUNT, deterministic=deterministic
-            )
-            tested.append((name, limit, found))
+        for i, (name, limits, policy, deterministic) in enumerate(policies):
+            found = evaluator(policy, scale.episodes, seed=TEST_SEED, discount=DISCOUNT, deterministic=deterministic)
+            tested += [(name, limit, found if limit is None else replace(found, limit=limit)) for limit in limits]
             progress(i + 1, len(policies))
     print_comparison(tested, console)
     plot_demo(tested, out / "demo.png")
@@ -94,6 +94,14 @@ def run_demo(out: Path, *, quick: bool = False) -> dict[str, Any]:
         f"figures: {out / 'log.png'}, {out / 'demo.png'}; runs: {out / 'bc'}, {out / 'cpq'} and the clones beside them"
     )
     return settings
+
+
+def alike(log: Dataset, limits: Sequence[float] = LIMITS) -> list[tuple[float, ...]]:
+    """The limits, those together at which the same part of the log is inside: one clone serves them all."""
+    found: dict[str, list[float]] = {}
+    for limit in limits:
+        found.setdefault(BCSafe(discount=DISCOUNT).restrict(log, [limit]).fingerprint, []).append(limit)
+    return [tuple(together) for together in found.values()]
 
 
 def learn(
