@@ -39,6 +39,21 @@ def test_a_range_per_episode_is_converted_at_both_ends():
     assert found == pytest.approx([10 * share, 20 * share])
 
 
+def test_train_converts_a_range_per_step_at_the_log_s_horizon(monkeypatch, tmp_path):
+    asked = {}
+
+    def interrupted(log, method, **options):
+        asked.update(options, method=method, log=log)
+        return argparse.Namespace(path=tmp_path / "run", interrupted=True)
+
+    monkeypatch.setattr("ringfence.api.train", interrupted)
+    ringfence.save(narrow_log(rows=200), tmp_path / "log.parquet")
+    assert main(["train", str(tmp_path / "log.parquet"), "--limit-range", "0.1", "0.3", "--limit-kind", "step"]) == 130
+    steps = sum(0.99**t for t in range(asked["log"].horizon))
+    assert asked["method"].limits == pytest.approx((0.1 * steps, 0.3 * steps))
+    assert asked["limits"] == pytest.approx([0.2 * steps])
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

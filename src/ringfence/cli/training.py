@@ -199,8 +199,9 @@ def begin(options: argparse.Namespace) -> tuple[Any, Any]:
         require_ranges(method)
         check_range(options.limit_range)
     log = load_log(options)
-    limit = limit_of(options, log, method.discount)
-    if options.limit_range is not None:
+    if options.limit_range is None:
+        limit = limit_of(options, log, method.discount)
+    else:
         least, greatest = limits_of(options, log, method.discount)
         method = replace(method, limits=(least.discounted, greatest.discounted))
         limit = replace(least, discounted=launch.watched_limit(method))
