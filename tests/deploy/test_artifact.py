@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import save
+from tests.deploy.artifacts import SCORES, random_artifact, random_observations
 from tests.logs import narrow_log
 
 import ringfence
@@ -222,6 +223,15 @@ def test_a_limit_conditioned_policy_takes_the_limit_at_run_time(conditioned, tmp
     np.testing.assert_array_equal(policy([0.3]), policy([0.3], limit=20))
     with pytest.raises(InvalidSetting, match="between 10 and 30"):
         policy([0.3], limit=31)
+
+
+def test_a_detector_that_does_not_take_the_limit_need_not_be_told_it():
+    limited = (Network("actor", ("observation", "limit"), "tanh-gaussian"), *SCORES)
+    artifact = random_artifact("tanh-gaussian", limited, limit_range=(10.0, 30.0))
+    s, a = random_observations(3), np.full((3, 2), 11.0)
+    np.testing.assert_array_equal(artifact.detector_score(s, a), artifact.at_limit(20.0).detector_score(s, a))
+    with pytest.raises(InvalidSetting, match="say which"):
+        artifact.evaluate("actor", s)
 
 
 def test_a_range_of_limits_must_be_known_where_the_limit_is_an_input(conditioned):
