@@ -245,6 +245,19 @@ def test_the_fallback_may_be_a_constant_a_function_or_a_policy():
     assert guard_of(fallback=other)([99.0, 0.0]) == pytest.approx(np.tanh(0.5))
 
 
+def test_a_fallback_for_a_range_of_limits_needs_one_before_the_loop_starts():
+    actor = Network("actor", ("observation", "limit"), "tanh-gaussian")
+    tensors = {"actor.0.weight": [[0, 0], [0, 0], [1, 0]], "actor.0.bias": [0, 0]}
+    other = Policy(
+        Artifact("tanh-gaussian", {"actor": actor}, tensors, [0, 0], [1, 1], [-1], [1], limit_range=(10.0, 30.0))
+    )
+    with pytest.raises(InvalidSetting, match="every limit from 10 to 30: say which"):
+        guard_of(fallback=other)
+    decision = guard_of(fallback=other.at_limit(30.0)).decide([99.0, 0.0])
+    assert decision.source == "fallback"
+    assert decision.action == pytest.approx(np.tanh(1.0))
+
+
 def explode(observation):
     raise RuntimeError("the fallback broke")
 

@@ -206,6 +206,7 @@ def _fallback(given: Any, artifact: Artifact) -> Fallback:
                 f"the fallback takes {given.observation_dim} observations and gives {given.action_dim} actions; the policy "
                 f"takes {artifact.observation_dim} and gives {artifact.action_dim}"
             )
+        given.artifact.scaled_limit()  # a policy for a range of limits that has none would fail whenever it is needed
         return given
     if callable(given):
         function: Fallback = given
