@@ -91,7 +91,7 @@ def train(
     launch.check_in_range(method, chosen)
     if not is_fraction(holdout):
         raise InvalidSetting(f"holdout is a share of the episodes, at least 0 and below 1, not {holdout}")
-    launch.check_request(out, task, cost, episodes)
+    launch.check_request(out, task, cost, episodes, horizon)
     if keep_every is not None and out is None:
         raise InvalidSetting("keep_every keeps policies in the run's directory; give it with out=...")
     log = dataset if isinstance(dataset, Dataset) else load(dataset)

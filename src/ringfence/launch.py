@@ -16,6 +16,7 @@ from ringfence.evaluation.ope.runs import judge_at_the_end
 from ringfence.tasks import cost_function, find
 from ringfence.training import Configuration, Member, Plan, Run, RunDirectory, defaults, run
 from ringfence.training.compilation import use_compilation_cache
+from ringfence.training.configuration import check_count
 from ringfence.training.tensorboard import observer
 
 
@@ -40,10 +41,12 @@ def check_request(
     task: str | None = None,
     cost: str | None = None,
     episodes: int = defaults.EPISODES,
+    horizon: int | None = None,
 ) -> None:
-    """Raise now what would otherwise come up after the log has been read."""
-    if episodes < 1:
-        raise InvalidSetting(f"episodes must be at least 1, not {episodes}")
+    """Raise now what would otherwise come up after the log has been read, or when the run is."""
+    check_count("episodes", episodes)
+    if horizon is not None:
+        check_count("horizon", horizon)
     if cost is not None:
         cost_function(cost)
     if out is not None:

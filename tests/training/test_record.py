@@ -9,7 +9,7 @@ import pytest
 
 import ringfence
 from ringfence import CPQ, Run
-from ringfence.errors import CheckpointError
+from ringfence.errors import CheckpointError, InvalidSetting
 from ringfence.training.record import is_judgement
 from tests.logs import narrow_log
 
@@ -47,6 +47,16 @@ def test_a_run_in_memory_has_the_same_object_without_files():
     assert run.path is None
     assert run.policy(np.zeros(3)).shape == (2,)
     assert run.verdict.steps == 5
+
+
+@pytest.mark.parametrize(
+    "asked", [{"horizon": 0}, {"horizon": 2.5}, {"horizon": 50.0}, {"episodes": 0}, {"episodes": 2.5}], ids=str
+)
+def test_what_a_run_could_not_be_read_again_with_is_refused_before_it_begins(asked, tmp_path):
+    ((name, number),) = asked.items()
+    with pytest.raises(InvalidSetting, match=f"{name} must be a whole number from 1 to .*, not {number}"):
+        ringfence.train(LOG, TINY, limits=[5.0], steps=5, out=tmp_path / "run", progress=False, **asked)
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_verdict_is_kept_beside_the_policies(trained):

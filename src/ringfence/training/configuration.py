@@ -47,7 +47,7 @@ class Schedule:
 
 
 def check_count(name: str, value: Any) -> None:
-    """Raise unless it is a number of steps."""
+    """Raise unless it is a number of steps or of episodes."""
     if not is_whole(value) or not 1 <= value <= LARGEST_COUNT:
         raise InvalidSetting(f"{name} must be a whole number from 1 to {LARGEST_COUNT}, not {value!r}")
 
