@@ -80,14 +80,31 @@ class Endless:
 """
 
 
-def test_an_endless_simulation_is_tested_over_as_many_steps_as_the_log_has(sweep, tmp_path, monkeypatch):
+@pytest.fixture
+def endless(sweep, tmp_path, monkeypatch):
+    """A cell whose simulator is the user's own, and its log."""
     (tmp_path / "endless_of_a_cell.py").write_text(ENDLESS)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr("ringfence.evaluation.episodes.LONGEST_EPISODE", 40)  # where it would give up
     ringfence.save(narrow_log(rows=200, obs=1, act=1, episode_length=20), tmp_path / "log.h5", overwrite=True)
     sweep.write_text(TASK.replace("hopper-torque", "endless_of_a_cell:Endless") + GRID)
-    result = train_cell(read_sweep(sweep).cells[0], tmp_path / "run", tmp_path / "log.h5")
+    return read_sweep(sweep).cells[0], tmp_path / "log.h5"
+
+
+def test_an_endless_simulation_is_tested_over_as_many_steps_as_the_log_has(endless, tmp_path):
+    cell, log = endless
+    result = train_cell(cell, tmp_path / "run", log)
     assert result["test"]["length"] == [20, 20]
+
+
+def test_a_cell_with_a_simulator_of_the_user_s_own_goes_on(endless, tmp_path, monkeypatch):
+    from ringfence.training.interrupt import Interrupt
+
+    cell, log = endless
+    with monkeypatch.context() as patch:
+        patch.setattr(Interrupt, "pending", property(lambda self: True, lambda self, value: None), raising=False)
+        assert train_cell(cell, tmp_path / "run", log) is None
+    assert [row["step"] for row in train_cell(cell, tmp_path / "run", log)["evaluations"]] == [20, 40]
 
 
 def test_a_cell_that_was_interrupted_goes_on_to_the_same_policy(sweep, tmp_path, monkeypatch):

@@ -50,7 +50,7 @@ def train_or_go_on(cell: Cell, path: Path, log: Any, log_file: Path) -> Any:
     from ringfence.training import RunDirectory
 
     if RunDirectory(path).is_run:
-        return api.resume(path, log, progress=False)
+        return api.resume(path, log, task=cell.task, progress=False)  # named: it may be code of the user's own
     schedule = cell.schedule
     return api.train(
         log,
