@@ -10,6 +10,7 @@ import pytest
 from ringfence.algorithms import CBPL, Spec
 from ringfence.algorithms.cbpl import best_part, exponentiated_gradient, primal_dual_gap
 from ringfence.algorithms.cbpl_response import Evaluation, estimate, fqe_targets, fqi_target, policy_search_loss
+from ringfence.algorithms.interface import Sample
 from ringfence.deploy import components
 from ringfence.errors import InvalidSetting
 from tests.equations import reference
@@ -215,6 +216,20 @@ def test_the_chosen_part_has_the_greatest_return_within_the_limit_or_else_the_le
     assert best_part(returns, costs, 2.0) == 2
     assert best_part(returns, costs, 4.0) == 0
     assert best_part(returns, costs, 0.5) == 1
+
+
+def test_what_is_expected_from_the_start_is_that_of_the_part_that_is_handed_out(fresh, update, batch):
+    """The verdict on a run goes by it. The newest response is another policy, and may be in the middle of its round."""
+    state, _ = rounds(fresh, update, batch, 12)
+    state = replace(state, returns=jnp.array([9.0, 5.0, 0.0, 0.0]), costs=jnp.array([0.01, 4.0, 0.0, 0.0]))
+    sample = Sample(batch, jnp.zeros(ROWS), jnp.zeros(ROWS))
+    found = METHOD.diagnose(state, sample, KEY)
+    assert float(METHOD.export(state).tensors["chosen"][0]) == 0
+    assert (float(found["qr_start"]), float(found["qc_start"])) == pytest.approx((9.0, 0.01))
+    early, _ = rounds(fresh, update, batch, 2)
+    found = METHOD.diagnose(early, sample, KEY)
+    expected = estimate(first(early.responses), batch.starts)
+    np.testing.assert_allclose([found["qr_start"], found["qc_start"]], expected, rtol=1e-5)
 
 
 @pytest.mark.slow

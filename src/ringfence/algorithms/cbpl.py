@@ -20,7 +20,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.cbpl_response import Fitting, Response, Scalar, act, estimate
 from ringfence.algorithms.checks import at_most_one, check_settings, positive
@@ -196,10 +196,13 @@ class CBPL:
         }
 
     def diagnose(self, state: State, sample: Sample, key: PRNGKeyArray) -> Metrics:
-        """Of the newest response; of the mixture, what FQE said of each part when it was made."""
+        """`qr_start` and `qc_start` are of the policy that is handed out: what FQE said of the chosen part when it was made.
+        The rest is of the newest response; of the mixture, what FQE said of each part."""
         batch, response = sample.batch, jax.tree.map(lambda x: x[0], state.responses)
         finished = jnp.arange(self.rounds) < state.step // self.round_steps
-        start_return, start_cost = estimate(response, sample.starts)
+        chosen = best_part(state.returns, state.costs, state.limit, finished)
+        of_chosen = jnp.stack([state.returns[chosen], state.costs[chosen]])
+        start_return, start_cost = jnp.where(finished.any(), of_chosen, estimate(response, sample.starts))
         actions = act(response.actor, batch.observations)
         count = jnp.maximum(finished.sum(), 1)
         return {
@@ -222,7 +225,7 @@ class CBPL:
             chosen = 0
         else:
             parts = [jax.tree.map(lambda x, i=i: x[i], state.components) for i in range(finished)]
-            chosen = best_part(np.asarray(state.returns[:finished]), np.asarray(state.costs[:finished]), state.limit)
+            chosen = int(best_part(state.returns[:finished], state.costs[:finished], state.limit))
         networks = {f"component.{i}": Described(part, ("observation",), "tanh") for i, part in enumerate(parts)}
         return Export("mixture", networks, {"chosen": np.asarray([chosen], np.float32)})
 
@@ -240,7 +243,13 @@ class CBPL:
         return []
 
 
-def best_part(returns: np.ndarray, costs: np.ndarray, limit: Any) -> int:
-    """The index of the greatest return within the limit, or of the least cost if none is within."""
-    inside = costs <= float(limit)
-    return int(np.argmax(np.where(inside, returns, -np.inf)) if inside.any() else np.argmin(costs))
+def best_part(
+    returns: Float[Array, " parts"],
+    costs: Float[Array, " parts"],
+    limit: Scalar,
+    counted: Bool[Array, " parts"] | bool = True,
+) -> Int[Array, ""]:
+    """The index of the greatest return within the limit, or of the least cost if none is within, of those that count."""
+    inside = counted & (costs <= limit)
+    merit = jnp.where(inside.any(), jnp.where(inside, returns, -jnp.inf), jnp.where(counted, -costs, -jnp.inf))
+    return jnp.argmax(merit)
