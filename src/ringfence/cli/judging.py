@@ -86,14 +86,11 @@ def judge(options: argparse.Namespace) -> int:
         compared |= {name: (policy, their_run) for name, policy in others.items()}
     warn_of_unfinished({name: policy for name, (policy, _) in compared.items()})
     warn_of_names({name: policy for name, (policy, _) in compared.items()}, log)
+    limits = {name: limit_for(policy, asked, discount, name) for name, (policy, _) in compared.items()}
     judging_from = Judge(rows.judging, rows.reference, discount=discount, horizon=log.horizon, seed=options.seed)
     found = [
         judging_from(
-            policy,
-            limit_for(policy, asked),
-            confidence=options.confidence,
-            name=name,
-            rows_were=rows.were(policy, made_by),
+            policy, limits[name], confidence=options.confidence, name=name, rows_were=rows.were(policy, made_by)
         )
         for name, (policy, made_by) in compared.items()
     ]
@@ -114,10 +111,19 @@ def require_horizon(options: argparse.Namespace, log: Any) -> None:
         )
 
 
-def limit_for(policy: Any, asked: float | None) -> float | None:
-    """The limit to judge a policy at: the one that was asked for, else the one that it was trained for, if any."""
+def limit_for(policy: Any, asked: float | None, discount: float, name: str) -> float | None:
+    """The limit to judge a policy at: the one that was asked for, else the one that it was trained for, if any. Raise if
+    that one bounds a sum at another discount than the one judged."""
+    if asked is not None:
+        return asked
     own: float | None = policy.metadata.get("limit")
-    return own if asked is None else asked
+    trained = policy.metadata.get("discount", discount)
+    if own is not None and trained != discount:
+        raise InvalidSetting(
+            f"{name} was trained for a limit of {own:g} at a discount of {trained:g}, and costs are discounted by "
+            f"{discount:g} here; say at which limit to judge with --limit"
+        )
+    return own
 
 
 def warn_of_names(policies: Mapping[str, Any], log: Any) -> None:

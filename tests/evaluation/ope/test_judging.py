@@ -38,6 +38,17 @@ def test_a_policy_that_is_compared_with_is_judged_at_its_own_limit_unless_one_is
     assert {j["limit"] for j in judged([runs / "bc", "--against", for_two_limits, "--limit", "33"], capsys)} == {33.0}
 
 
+def test_a_limit_at_another_discount_is_not_taken_for_one_at_the_discount_that_is_judged(runs, tmp_path, capsys):
+    impatient = tmp_path / "impatient.safetensors"
+    replace(ringfence.Artifact.load(runs / "bc" / "policy.safetensors"), discount=0.9, limit=3.0).save(impatient)
+    assert main(["judge", str(runs / "bc"), "--against", str(impatient)]) == 2
+    said = capsys.readouterr().err
+    assert "trained for a limit of 3 at a discount of 0.9, and costs are discounted by 0.99 here" in said
+    assert "--limit" in said
+    _, other = judged([runs / "bc", "--against", impatient, "--limit", "20"], capsys)
+    assert (other["limit"], other["discount"]) == (20.0, 0.99)
+
+
 def test_choose_asks_for_a_limit_only_if_the_policies_to_choose_from_have_several(for_two_limits, capsys):
     assert main(["choose", str(for_two_limits)]) == 2
     assert "trained for several limits ([0.5, 60.0]); say which with --limit" in capsys.readouterr().err
