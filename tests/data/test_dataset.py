@@ -169,6 +169,14 @@ def test_the_normaliser_centres_and_scales_and_leaves_constant_columns_alone():
     np.testing.assert_array_equal(normaliser(values)[:, 1], 0)
 
 
+def test_a_column_of_large_numbers_that_hardly_change_is_no_larger_than_others_after_scaling():
+    """Half an hour in seconds since 1970: float32 has steps of 128 there, and the spread is a millionth of the size."""
+    seconds = (1.7e9 + np.arange(1800.0)).astype(np.float32)[:, None]
+    normaliser = Normaliser.of(seconds)
+    assert np.abs(normaliser(seconds)).max() < 1
+    assert Normaliser.of(np.full((5, 1), 1e6, np.float32)).std == 1
+
+
 def test_selecting_episodes_keeps_whole_episodes_in_order():
     dataset = full_dataset()
     chosen = dataset.select_episodes([3, 0])

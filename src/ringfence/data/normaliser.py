@@ -14,7 +14,8 @@ ABSOLUTE_SPREAD = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class Normaliser:
-    """(observation - mean) / std, per column; a constant column has std 1."""
+    """(observation - mean) / std, per column. A constant column has std 1, or more if numbers of its size (such as seconds
+    since 1970) are rounded by more: what is left of its changes must not swamp the other columns."""
 
     mean: NDArray[np.float32]
     std: NDArray[np.float32]
@@ -22,8 +23,9 @@ class Normaliser:
     @classmethod
     def of(cls, observations: NDArray[np.float32]) -> "Normaliser":
         mean, std = mean_and_std(observations)
-        constant = std <= np.maximum(RELATIVE_SPREAD * np.abs(mean), ABSOLUTE_SPREAD)
-        return cls(mean.astype(np.float32), np.where(constant, 1.0, std).astype(np.float32))
+        rounding = RELATIVE_SPREAD * np.abs(mean)
+        constant = std <= np.maximum(rounding, ABSOLUTE_SPREAD)
+        return cls(mean.astype(np.float32), np.where(constant, np.maximum(rounding, 1.0), std).astype(np.float32))
 
     def __call__(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         return (observations - self.mean) / self.std
