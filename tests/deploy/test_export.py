@@ -165,13 +165,16 @@ def test_c_compiles_without_warnings_and_acts_like_the_policy_on_10_000_observat
 
 
 def test_c_takes_another_limit_where_the_policy_does(tmp_path):
-    artifact = random_artifact("tanh-gaussian", LIMITED, limit=20.0, limit_range=(10.0, 30.0))
+    artifact = random_artifact("tanh-gaussian", (*SCORES, *LIMITED), limit=20.0, limit_range=(10.0, 30.0))
     observations, library = random_observations(50), compiled(artifact, tmp_path)
     np.testing.assert_allclose(act_in_c(library, observations), Policy(artifact)(observations), atol=1e-5)
-    out = np.empty(2, np.float32)
+    out, scores = np.empty(2, np.float32), np.empty(2, np.float32)
     for row in observations:
         library.ringfence_act_limit(pointer(row), ctypes.c_float(13.0), pointer(out))
         np.testing.assert_allclose(out, Policy(artifact)(row, limit=13.0), atol=1e-5)
+        library.ringfence_scores_limit(pointer(row), pointer(out), ctypes.c_float(13.0), pointer(scores))
+        np.testing.assert_allclose(scores[1], artifact.cost_to_go(row, out, limit=13.0), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(scores_in_c(library, [row], [out])[0, 1], artifact.cost_to_go(row, out), rtol=1e-5)
     other = compiled(artifact, tmp_path, "other", limit=13.0)
     np.testing.assert_allclose(act_in_c(other, observations), Policy(artifact)(observations, limit=13.0), atol=1e-5)
 

@@ -182,9 +182,9 @@ SENT = "unit[i] = clip(2.0f * (action[i] - action_low[i]) / (action_high[i] - ac
 
 
 def scores_function(source: Source) -> str:
-    """The detector's score and the cost-to-go, for an artifact that has both."""
-    width = source.width("encoder")
-    limit = ["float limit = scaled_limit(RINGFENCE_LIMIT);"] if source.content.limit is not None else []
+    """The detector's score and the cost-to-go, for an artifact that has both; at any limit where the critic takes one."""
+    width, takes_limit = source.width("encoder"), cost_takes_limit(source.content)
+    limit = ["limit = scaled_limit(limit);"] if takes_limit else []
     lines = [
         f"float state[{OBS}], unit[{ACT}], latent[{width}], divergence = 0.0f, cost;",
         *limit,
@@ -205,7 +205,18 @@ def scores_function(source: Source) -> str:
         "return 0;",
     ]
     body = "".join(f"    {line}\n" for line in lines)
-    return f"int ringfence_scores(const float *observation, const float *action, float *scores)\n{{\n{body}}}\n"
+    plain = "int ringfence_scores(const float *observation, const float *action, float *scores)"
+    if not takes_limit:
+        return f"{plain}\n{{\n{body}}}\n"
+    return (
+        "int ringfence_scores_limit(const float *observation, const float *action, float limit, float *scores)\n"
+        f"{{\n{body}}}\n\n"
+        f"{plain}\n{{\n    return ringfence_scores_limit(observation, action, RINGFENCE_LIMIT, scores);\n}}\n"
+    )
+
+
+def cost_takes_limit(content: Content) -> bool:
+    return content.has_cost and "limit" in content.artifact.networks["cost"].inputs
 
 
 NORMALISE = f"""static int normalise(const float *observation, float *state)
@@ -276,7 +287,7 @@ def header(content: Content) -> str:
     if content.limit is not None:
         declared.append(LIMIT_TEXT)
     if content.has_detector and content.has_cost:
-        declared.append(SCORES_TEXT)
+        declared += [SCORES_TEXT, *([SCORES_LIMIT_TEXT] if cost_takes_limit(content) else [])]
     return (
         f"/* A policy that ringfence exported: C99, no allocation, thread-safe, needs libm alone.\n *\n{facts} */\n"
         "#ifndef RINGFENCE_POLICY_H\n#define RINGFENCE_POLICY_H\n\n" + "\n".join(lines) + "\n\n"
@@ -300,4 +311,7 @@ SCORES_TEXT = """/* scores[0]: how unlike the log the pair is, suspicious from R
  * scores[1]: the expected discounted cost after it. Returns 0; or 1 if a number is not finite, of the scores too, and then
  * they are unchanged: treat it as suspicious. */
 int ringfence_scores(const float *observation, const float *action, float *scores);
+"""
+SCORES_LIMIT_TEXT = """/* The same for an action of ringfence_act_limit, with its limit: the expected cost depends on it. */
+int ringfence_scores_limit(const float *observation, const float *action, float limit, float *scores);
 """
