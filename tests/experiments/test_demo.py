@@ -7,11 +7,13 @@ import pytest
 from rich.console import Console
 
 from ringfence import CPQ
-from ringfence.data import Dataset
+from ringfence.data import Dataset, save
+from ringfence.errors import WouldOverwrite
 from ringfence.evaluation import Evaluation
-from ringfence.experiments.demo import DISCOUNT, FULL, alike
+from ringfence.experiments.demo import DISCOUNT, FULL, QUICK, alike, run_demo
 from ringfence.reports.demo import CLONE, OURS, conclusions, print_comparison
 from ringfence.training.defaults import critic_steps
+from tests.logs import narrow_log
 
 
 def evaluation(earned, discounted, cost):
@@ -59,3 +61,10 @@ def test_limits_that_admit_the_same_episodes_share_a_clone():
 
 def test_the_demo_trains_for_as_long_as_its_own_verdict_asks():
     assert FULL.steps >= critic_steps(CPQ().tau, DISCOUNT)
+
+
+def test_a_quick_demo_is_not_taken_for_the_beginning_of_a_full_one(tmp_path, monkeypatch):
+    monkeypatch.setattr("ringfence.experiments.demo.learn", lambda *_, **__: pytest.fail("it goes on with it"))
+    save(narrow_log(rows=QUICK.rows), tmp_path / "log.h5")
+    with pytest.raises(WouldOverwrite, match="holds a demo with a log of 4,000 rows, not of 200,000"):
+        run_demo(tmp_path)

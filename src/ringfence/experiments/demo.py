@@ -19,6 +19,7 @@ from ringfence.behaviour.collect import collect
 from ringfence.behaviour.shipped import shipped_policy
 from ringfence.data import Dataset, load_file, summarise
 from ringfence.deploy import Policy
+from ringfence.errors import WouldOverwrite
 from ringfence.evaluation import Evaluator
 from ringfence.experiments.cell import TEST_SEED
 from ringfence.files import write_json
@@ -58,6 +59,11 @@ def run_demo(out: Path, *, quick: bool = False) -> dict[str, Any]:
         with counting(f"making {scale.rows:,} rows of {TASK}", "rows") as progress:
             collect(TASK, scale.rows, log_file, progress=progress)
     log = load_file(log_file)
+    if len(log) != scale.rows:
+        raise WouldOverwrite(
+            f"{out} holds a demo with a log of {len(log):,} rows, not of {scale.rows:,} (--quick is a smaller one); choose "
+            "another --out, or remove it"
+        )
     lowest = Limit(LIMITS[0], DISCOUNT, HORIZON)
     print_summary(summarise(log, DISCOUNT, lowest), console)
     plot_summary(log, out / "log.png", DISCOUNT, lowest, overwrite=True)
