@@ -94,6 +94,8 @@ def train(
     launch.check_request(out, task, cost, episodes, horizon)
     if keep_every is not None and out is None:
         raise InvalidSetting("keep_every keeps policies in the run's directory; give it with out=...")
+    if tensorboard and out is None:
+        raise InvalidSetting("tensorboard writes files into the run's directory; give it with out=...")
     log = dataset if isinstance(dataset, Dataset) else load(dataset)
     plan = Plan(
         method,

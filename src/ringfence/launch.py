@@ -48,6 +48,11 @@ def check_request(
     if horizon is not None:
         check_count("horizon", horizon)
     if cost is not None:
+        if task is None:
+            raise InvalidSetting(
+                f"cost {cost!r} is for the steps of a simulated task, and none is given (--task): what is learned is the "
+                "log's own cost"
+            )
         cost_function(cost)
     if out is not None:
         RunDirectory(os.fspath(out)).require_free()

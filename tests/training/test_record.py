@@ -59,6 +59,18 @@ def test_what_a_run_could_not_be_read_again_with_is_refused_before_it_begins(ask
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"cost": "math:fsum"}, "'math:fsum' is for the steps of a simulated task, and none is given"),
+        ({"tensorboard": True}, "give it with out="),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(asked, said):
+    with pytest.raises(InvalidSetting, match=said):
+        ringfence.train(LOG, TINY, limits=[5.0], steps=5, progress=False, **asked)
+
+
 def test_the_verdict_is_kept_beside_the_policies(trained):
     stored = json.loads((trained.path / "verdict.json").read_text())
     assert [v["limit"] for v in stored] == [5.0, 7.0]
