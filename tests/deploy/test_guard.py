@@ -556,6 +556,10 @@ def test_a_column_that_never_changes_in_the_log_has_no_deviation_to_be_counted_i
     guard([7.0, 0.5])
     first, *_ = drift(tmp_path / "guard.jsonl", Log).warnings
     assert first == "temperature was 7 on average; in the log it is always 5"
+    constant = {"observation_low": [5.0, 0.0], "observation_high": [5.0, 1.0], "observation_mean": [5.0, 0.5]}
+    by_artifact = drift(tmp_path / "guard.jsonl", replace(ARTIFACT, **constant))
+    assert by_artifact.columns[0].shift == np.inf
+    assert by_artifact.warnings[0] == first
     guard_of(log=tmp_path / "missing.jsonl")([np.nan, 0.5])
     assert drift(tmp_path / "missing.jsonl", Log).warnings[0] == "temperature was missing in 100.0% of the steps"
 

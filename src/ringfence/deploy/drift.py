@@ -101,10 +101,11 @@ def _reference(given: Any) -> dict[str, Any]:
     given = given.artifact if isinstance(given, Policy) else given
     if isinstance(given, Artifact):
         low, high = given.observation_low, given.observation_high
+        std = given.observation_std  # by which networks are scaled: not 0 where a column never changes
         return {
             "names": given.observation_names,
             "mean": given.observation_mean,
-            "std": given.observation_std,
+            "std": std if low is None else np.where(low == high, 0.0, std),
             "low": low,
             "high": high,
             "rows": None,
