@@ -20,6 +20,7 @@ from ringfence.deploy import guard_rules, reference
 from ringfence.deploy.guard_rules import Rules
 from ringfence.evaluation import evaluate
 from ringfence.evaluation.ope import Judge, calibration, choose, dynamics, features, fqe, judge, opinion
+from ringfence.evaluation.ope.judge import discount_of
 from ringfence.evaluation.ope.judgement import (
     LEAST_JUDGING,
     MOST_DISTANCE,
@@ -271,8 +272,11 @@ def test_how_many_steps_critics_need_is_said_once_and_is_what_the_verdict_says()
 
 
 def test_one_discount_is_the_default_everywhere():
-    for function in (Limit, Limit.of, Task, summarise, plot_summary, log_page, Asked, Judge, judge, choose):
+    for function in (Limit, Limit.of, Task, summarise, plot_summary, log_page, Asked, Judge):
         assert inspect.signature(function).parameters["discount"].default == DISCOUNT, function
+    for function in (judge, choose):  # the policy's own, or of one that has none:
+        assert inspect.signature(function).parameters["discount"].default is None, function
+    assert discount_of([lambda observations: observations], None) == DISCOUNT
     for method in algorithms.METHODS.values():
         assert method().discount == DISCOUNT, method
     assert build_parser().parse_args(["inspect", "log.csv"]).discount == DISCOUNT

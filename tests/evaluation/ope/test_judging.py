@@ -14,8 +14,8 @@ from ringfence.behaviour.controllers import pi_controller
 from ringfence.cli import main
 from ringfence.data import save
 from ringfence.data.dataset import ROW_COLUMNS
-from ringfence.errors import WrongShape
-from ringfence.evaluation.ope import judge
+from ringfence.errors import InvalidSetting, WrongShape
+from ringfence.evaluation.ope import choose, judge
 from ringfence.training.rundir import LEARNED_FILE
 
 
@@ -47,6 +47,17 @@ def test_a_limit_at_another_discount_is_not_taken_for_one_at_the_discount_that_i
     assert "--limit" in said
     _, other = judged([runs / "bc", "--against", impatient, "--limit", "20"], capsys)
     assert (other["limit"], other["discount"]) == (20.0, 0.99)
+
+
+def test_from_python_too_a_policy_is_judged_and_chosen_at_its_own_discount(runs, log_file):
+    log = ringfence.load(log_file)
+    artifact = ringfence.Artifact.load(runs / "bc" / "policy.safetensors")
+    patient, impatient = (ringfence.Policy(replace(artifact, discount=discount)) for discount in (0.99, 0.9))
+    assert judge(impatient, log, 20.0).discount == 0.9
+    assert judge(impatient, log, 20.0, discount=0.95).discount == 0.95
+    assert {candidate.discount for candidate in choose({"one": impatient}, log, 20.0).candidates} == {0.9}
+    with pytest.raises(InvalidSetting, match=r"trained at several discounts \(\[0.9, 0.99\]\); say which"):
+        choose({"one": patient, "other": impatient}, log, 20.0)
 
 
 def test_choose_asks_for_a_limit_only_if_the_policies_to_choose_from_have_several(for_two_limits, capsys):

@@ -6,9 +6,8 @@ from typing import Any
 
 from ringfence.data.dataset import Dataset
 from ringfence.evaluation.episodes import Controller
-from ringfence.evaluation.ope.judge import Judge
+from ringfence.evaluation.ope.judge import Judge, discount_of
 from ringfence.evaluation.ope.judgement import Judgement, RowsWere
-from ringfence.limits import DISCOUNT
 from ringfence.training import defaults
 
 CHOOSING_SHARE = 0.5  # of the judging episodes; the rest judge the winner again
@@ -41,7 +40,7 @@ def choose(
     limit: float,
     *,
     reference: Dataset | None = None,
-    discount: float = DISCOUNT,
+    discount: float | None = None,
     horizon: int | None = None,
     confidence: float = defaults.CONFIDENCE,
     seed: int = 0,
@@ -52,8 +51,9 @@ def choose(
 
     The best of many estimates is too good to be true. Half of the judging episodes choose, the other half judge the winner
     again; if it is not inside there, the next one is tried, at most as many times as there are candidates, with the
-    confidence raised accordingly (Bonferroni).
+    confidence raised accordingly (Bonferroni). The discount is the policies' own if none is given.
     """
+    discount = discount_of(policies.values(), discount)
     choosing, confirming = log.hold_out(1 - CHOOSING_SHARE, seed)
     first = Judge(choosing, reference, discount=discount, horizon=horizon, seed=seed)
     judged = [

@@ -1,6 +1,6 @@
 """Judges policies from a log alone."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -226,18 +226,30 @@ def at_most(log: Dataset, rows: int, seed: int) -> Dataset:
     return log.select_episodes(np.sort(order[: max(int(np.searchsorted(np.cumsum(lengths), rows)), 2)]))
 
 
+def discount_of(policies: Iterable[Controller], given: float | None) -> float:
+    """The discount that was given, else the one that the policies were trained at."""
+    if given is not None:
+        return given
+    trained = (policy.artifact.discount for policy in policies if isinstance(policy, Policy))
+    own = sorted({discount for discount in trained if discount is not None})
+    if len(own) > 1:
+        raise InvalidSetting(f"the policies were trained at several discounts ({own}); say which: discount=...")
+    return own[0] if own else DISCOUNT
+
+
 def judge(
     policy: Controller,
     log: Dataset,
     limit: float | None = None,
     *,
     reference: Dataset | None = None,
-    discount: float = DISCOUNT,
+    discount: float | None = None,
     horizon: int | None = None,
     confidence: float = defaults.CONFIDENCE,
     seed: int = 0,
     name: str | None = None,
 ) -> Judgement:
-    """Judge one policy (a `Policy` or any function from observations to actions) from a log that it was not trained on."""
-    judging = Judge(log, reference, discount=discount, horizon=horizon, seed=seed)
+    """Judge one policy (a `Policy` or any function from observations to actions) from a log that it was not trained on. The
+    discount is the policy's own if none is given."""
+    judging = Judge(log, reference, discount=discount_of([policy], discount), horizon=horizon, seed=seed)
     return judging(policy, limit, confidence=confidence, name=name)
