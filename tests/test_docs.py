@@ -33,6 +33,7 @@ from ringfence.experiments.paper import figure_grid
 from ringfence.limits import DISCOUNT, Limit
 from ringfence.reports.html.log_page import log_page
 from ringfence.reports.html.pages import Asked
+from ringfence.reports.judgement import SHORTER
 from ringfence.reports.log import plot_summary
 from ringfence.reports.theory import run_theory
 from ringfence.tasks import Task
@@ -305,6 +306,7 @@ IN_SENTENCES = [
     ("deploy.md", f"`release_after` quiet steps in a row ({RULES.release_after})"),
     ("deploy.md", f"`release_at` ({RULES.release_at})"),
     ("how-sure.md", f"sets episodes aside (`--holdout {defaults.HOLDOUT}`)"),
+    ("how-sure.md", f"shorter than {SHORTER} times the log's"),
     ("how-sure.md", f"Logs of fewer than {defaults.LEAST_EPISODES_TO_HOLD_OUT} episodes are learned from whole"),
     ("how-sure.md", f"linear in {features.COUNT} fixed features"),
     ("how-sure.md", f"more unlike the log than {200 * fqe.FOREIGN:.0f} of 200 logged pairs"),

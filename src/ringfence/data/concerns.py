@@ -72,8 +72,8 @@ def _costs_and_rewards(dataset: Dataset) -> Iterator[Concern]:
     if negative:
         yield Concern(
             f"{negative} rewards are negative (the least is {dataset.rewards.min():.4g}): backing up 0 for unsafe "
-            "actions, as the CPQ paper does, could make them look good; use a floor below the values in the log",
-            "nothing with the default preset, which has such a floor; do not use the paper preset on this log",
+            "actions, as the CPQ paper does, would make them look good",
+            "nothing with the default preset, which backs up what follows; do not use the paper preset on this log",
         )
 
 

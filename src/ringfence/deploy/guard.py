@@ -220,5 +220,6 @@ def _fallback(given: Any, artifact: Artifact) -> Fallback:
     fits = action.shape == artifact.action_low.shape and np.isfinite(action).all()
     if not fits or (action < artifact.action_low).any() or (action > artifact.action_high).any():
         low, high = artifact.action_low.tolist(), artifact.action_high.tolist()
-        raise InvalidSetting(f"the fallback {given!r} is not an action between {low} and {high}")
+        counted = "" if action.shape == artifact.action_low.shape else f" of {len(low)} number(s)"
+        raise InvalidSetting(f"the fallback {given!r} is not an action{counted} between {low} and {high}")
     return lambda observation: action

@@ -112,13 +112,28 @@ def in_model(source: SourceCheck) -> str:
     return "" if source.modelled_cost is None else f" (in the model {source.modelled_cost:.4g})"
 
 
+SHORTER = 0.9  # an episode that lasts less than this share of the log's ends early
+
+
 def model_line(judgement: Judgement) -> list[str]:
     if judgement.modelled is None:
         return []
     return [
+        *length_line(judgement),
         f"cost by backups alone {judgement.backups.value:.4g}, in a model of the plant {judgement.modelled.value:.4g}; "
         f"{judgement.support.foreign_modelled:.0%} of the steps in the model are unlike the log, and "
-        f"{judgement.support.leaving:.0%} of the episodes come to states on which its networks contradict each other"
+        f"{judgement.support.leaving:.0%} of the episodes come to states on which its networks contradict each other",
+    ]
+
+
+def length_line(judgement: Judgement) -> list[str]:
+    """How long the policy's episodes last, where that is shorter than the log's: what ends early costs little."""
+    steps, logged = judgement.modelled_steps, judgement.logged_steps
+    if steps is None or steps >= SHORTER * logged:
+        return []
+    return [
+        f"IT MAY FAIL EARLY: in the model its episodes last {steps:.0f} of {judgement.horizon} steps, the log's "
+        f"{logged:.0f}. What ends early costs little, so a cost inside the limit says nothing of that"
     ]
 
 

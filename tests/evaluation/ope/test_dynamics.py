@@ -80,6 +80,7 @@ def test_a_roll_out_that_has_terminated_leaves_no_more():
     blank = np.zeros((3, 1, 2, 1), np.float32)
     assert RollOuts(blank, blank, known, known, alive, known, 0.9).leaving == 1 / 2
     assert RollOuts(blank, blank, known, known, np.ones_like(alive), known, 0.9).leaving == 1
+    assert RollOuts(blank, blank, known, known, alive, known, 0.9).steps == (3 + 2) / 2
 
 
 def test_disputed_steps_are_counted_in_logged_episodes_as_long_as_a_roll_out():

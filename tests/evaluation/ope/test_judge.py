@@ -120,6 +120,15 @@ def test_a_judgement_says_how_many_imagined_episodes_leave_the_log(judge):
     assert "10% of the steps in the model are unlike the log, and 25% of the episodes come to states" in told
 
 
+@pytest.mark.parametrize(("steps", "said"), [(107.0, True), (109.0, False), (None, False)])
+def test_a_judgement_says_if_imagined_episodes_end_earlier_than_logged_ones(judge, steps, said):
+    safe = judge(shipped_policy("reactor", "safe"))
+    assert safe.logged_steps == 120
+    support = replace(safe.support, foreign_modelled=0.1, leaving=0.25)
+    told = details(replace(safe, modelled=Estimate(1.0, 0.5, 2.0), support=support, modelled_steps=steps))
+    assert any("its episodes last 107 of 120 steps, the log's 120" in line for line in told) == said
+
+
 def test_with_a_model_of_the_plant_roll_outs_decide_and_backups_stand_beside_them(judge):
     log = judge.log
     values = judge.fitted.evaluate(*behaved(log, np.ones(len(log), bool), lambda s, _: s[:, :1], None))

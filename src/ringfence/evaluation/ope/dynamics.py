@@ -71,6 +71,11 @@ class RollOuts:
         return self._sums(self.known * self.costs)
 
     @property
+    def steps(self) -> float:
+        """How long an episode lasts on average, up to the horizon."""
+        return float(self.alive.sum(0).mean())
+
+    @property
     def leaving(self) -> float:
         """The share of the roll-outs that leave the log's states before they terminate: each counts by the probability that
         it still goes on in the step in which it leaves."""

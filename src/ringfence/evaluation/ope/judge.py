@@ -146,6 +146,8 @@ class Judge:
             reason=reason,
             advice=advice,
             rows_were=rows_were,
+            logged_steps=float(np.minimum(log.episode_ends - log.episode_starts, self.horizon).mean()),
+            modelled_steps=None if rolled is None else rolled.steps,
         )
 
     def _rows_were(self, policy: Controller) -> RowsWere:

@@ -67,6 +67,8 @@ class Judgement:
     reason: str
     advice: str
     rows_were: RowsWere = "unknown"  # whether the policy learned from the rows that judge it
+    logged_steps: float = 0.0  # how long the judging episodes last on average, up to the horizon
+    modelled_steps: float | None = None  # the same of the policy's in the model of the plant; None without a model
 
     @property
     def inside(self) -> bool:
