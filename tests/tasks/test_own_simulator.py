@@ -11,6 +11,7 @@ from tests.logs import narrow_log
 
 import ringfence
 from ringfence import tasks
+from ringfence.behaviour.collect import collect_dataset
 from ringfence.cli import main
 from ringfence.deploy import Policy
 from ringfence.errors import InvalidSetting, SimulatorError, UnknownName
@@ -93,6 +94,15 @@ TANK = """
         def reset(self, *, seed=None, options=None):
             return {"level": 1.0}, {}
 
+    class Reusing(Tank):
+        def reset(self, *, seed=None, options=None):
+            self.buffer = np.float32(Tank.reset(self)[0])
+            return self.buffer, {}
+
+        def step(self, action):
+            self.buffer[:], *rest = Tank.step(self, action)
+            return self.buffer, *rest
+
     class HalfBounded(Tank):
         action_space = type("Space", (), {"low": np.array([-1.0]), "shape": (1,)})()
 
@@ -104,6 +114,9 @@ TANK = """
 
     def level_cost(observation, action, next_observation, info):
         return 10 * next_observation[0]
+
+    def rise_cost(observation, action, next_observation, info):
+        return next_observation[0] - observation[0]
 """
 REGISTERED = """
     import gymnasium
@@ -312,3 +325,14 @@ def test_neither_gymnasium_nor_mujoco_is_needed(here):
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert "own_tank:Silent, 10 episodes" in ran.stdout
+
+
+def test_an_environment_may_write_all_its_observations_into_one_array():
+    task = tasks.find("own_tank:Reusing")
+    log = collect_dataset(task, 5, policies=[lambda observations: np.ones((len(observations), 1))])
+    assert log.observations[:, 0].tolist() == [1, 2, 3, 4, 5]
+    assert log.next_observations[:, 0].tolist() == [2, 3, 4, 5, 6]
+
+    env = tasks.make(task, "own_tank:rise_cost")
+    env.reset(seed=0)
+    assert [env.step(np.ones(1))[4]["cost"] for _ in range(2)] == [1, 1]

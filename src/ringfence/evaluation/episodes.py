@@ -47,7 +47,8 @@ class _Slot:
         if self.reset_policy is not None:
             self.reset_policy()
         self.number = number
-        self.observations = [np.asarray(self.env.reset(seed=seed)[0], np.float32)]
+        # Copies: an environment may write all its observations into one array.
+        self.observations = [np.array(self.env.reset(seed=seed)[0], np.float32)]
         self.noise = np.random.default_rng([seed, 1])  # apart from the environment's own stream, seeded with `seed`
         self.actions: list[np.ndarray] = []
         self.rewards: list[float] = []
@@ -55,7 +56,7 @@ class _Slot:
 
     def step(self, action: np.ndarray) -> Episode | None:
         observation, reward, terminated, truncated, info = self.env.step(action)
-        self.observations.append(np.asarray(observation, np.float32))
+        self.observations.append(np.array(observation, np.float32))
         self.actions.append(action)
         self.rewards.append(float(reward))
         self.costs.append(float(info["cost"]))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -96,8 +97,9 @@ class ReportCost(Wrapper):
         self._observation: Any = None
 
     def reset(self, **options: Any) -> Any:
-        self._observation, info = self.env.reset(**options)
-        return self._observation, info
+        observation, info = self.env.reset(**options)
+        self._observation = copy(observation)  # the environment may write the next one into the same array
+        return observation, info
 
     def step(self, action: np.ndarray) -> Any:
         observation, reward, terminated, truncated, info = self.env.step(action)
@@ -109,7 +111,7 @@ class ReportCost(Wrapper):
                 "next_observation, info) and returns a number"
             ) from error
         info = {**info, "cost": cost}
-        self._observation = observation
+        self._observation = copy(observation)
         return observation, reward, terminated, truncated, info
 
 
