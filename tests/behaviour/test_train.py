@@ -2,7 +2,9 @@
 
 import json
 import math
+from dataclasses import replace
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from ringfence.behaviour.segments import NumpyActor
 from ringfence.behaviour.train import train_behaviour
 from ringfence.deploy import Policy
 from ringfence.errors import InvalidSetting, WouldOverwrite
-from tests.behaviour.wheel import TASK
+from tests.behaviour.wheel import TASK, Wheel
 
 SMALL = {"steps": 1200, "hidden": (8,), "envs": 2, "segment": 100}
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -70,9 +72,9 @@ def test_the_policy_file_is_the_trained_actor_with_its_settings(tmp_path, monkey
     kept = {}
     original = training.to_policy
 
-    def to_policy(actor, moments, std, metadata):
+    def to_policy(actor, moments, *rest):
         kept["mean"] = NumpyActor.of(actor, moments)
-        return original(actor, moments, std, metadata)
+        return original(actor, moments, *rest)
 
     monkeypatch.setattr(training, "to_policy", to_policy)
     policy = Policy.load(train_behaviour(TASK, "cpo", out=tmp_path / "run", limit=7.0, std=0.25, **SMALL))
@@ -93,6 +95,35 @@ def test_a_warm_start_takes_over_actor_and_normaliser(tmp_path):
     assert Policy.load(second).metadata["warm start"] == "first"
     with pytest.raises(InvalidSetting, match="another network"):
         train_behaviour(TASK, "cpo", out=tmp_path / "x", warm_start=first.parent, **{**SMALL, "hidden": (4,)})
+
+
+class GearedWheel(Wheel):
+    """The same wheel, whose torque is the action less 1, over 3."""
+
+    action_space = gymnasium.spaces.Box(-2.0, 4.0, (1,))
+
+    def step(self, action):
+        return super().step((action - 1) / 3)
+
+
+def test_a_policy_uses_the_whole_range_of_actions_of_its_task(tmp_path):
+    geared = replace(TASK, name="geared", maker=GearedWheel)
+    still = {**SMALL, "steps": 200, "segment": 40, "minibatches": 4}
+    plain, scaled = (
+        Policy.load(train_behaviour(task, "ppo", out=tmp_path / task.name, **still)) for task in (TASK, geared)
+    )
+    assert (scaled.artifact.action_low.item(), scaled.artifact.action_high.item()) == (-2, 4)
+    observations = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    np.testing.assert_allclose(scaled(observations), 1 + 3 * plain(observations), rtol=1e-4)
+
+
+def test_a_task_whose_actions_have_no_bounds_is_refused(tmp_path):
+    class Unbounded(Wheel):
+        action_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,))
+
+    with pytest.raises(InvalidSetting, match="without bounds"):
+        train_behaviour(replace(TASK, maker=Unbounded), "ppo", out=tmp_path / "x", **SMALL)
+    assert not (tmp_path / "x").exists()
 
 
 def test_unknown_methods_and_settings_are_refused(tmp_path):

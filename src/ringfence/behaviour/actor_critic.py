@@ -113,11 +113,12 @@ def temporal_differences(
     return rewards + discount * jnp.where(terminated, 0.0, next_values) - values
 
 
-def to_policy(actor: TanhMLP, moments: Moments, std: float, metadata: dict[str, Any]) -> Policy:
-    """A policy file of kind "clipped-gaussian"; the robots' action range is [-1, 1]."""
+def to_policy(
+    actor: TanhMLP, moments: Moments, std: float, bounds: tuple[np.ndarray, np.ndarray], metadata: dict[str, Any]
+) -> Policy:
+    """A policy file of kind "clipped-gaussian", for actions between the bounds."""
     numpy_actor = NumpyActor.of(actor, moments)
     act = len(actor.layers[-1].bias)
     tensors = numpy_actor.tensors | {"log_std": np.full(act, math.log(std), np.float32)}
-    ones = np.ones(act, np.float32)
     scaling = (numpy_actor.observation_mean, numpy_actor.observation_std)
-    return Policy.from_tensors("clipped-gaussian", tensors, *scaling, -ones, ones, metadata)
+    return Policy.from_tensors("clipped-gaussian", tensors, *scaling, *bounds, metadata)

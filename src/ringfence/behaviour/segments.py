@@ -45,7 +45,7 @@ class Segments(NamedTuple):
     """`steps` steps in each of `envs` environments, in the order they were made."""
 
     observations: Float[np.ndarray, "steps envs obs"]
-    actions: Float[np.ndarray, "steps envs act"]  # the Gaussian's sample, before it is cut off at the bounds
+    actions: Float[np.ndarray, "steps envs act"]  # the Gaussian's sample, before it is cut off at -1 and 1
     rewards: Float[np.ndarray, "steps envs"]
     costs: Float[np.ndarray, "steps envs"]
     next_observations: Float[np.ndarray, "steps envs obs"]  # at an episode's end, its last observation
@@ -62,15 +62,17 @@ class Segments(NamedTuple):
 
 
 def run_segments(envs: Sequence[Any], mean: MeanFunction, std: float, seeds: Sequence[int], steps: int) -> Segments:
-    """Step environment i from `reset(seed=seeds[i])`; u ~ N(mean(s), std^2), executed is clip(u)."""
+    """Step environment i from `reset(seed=seeds[i])`; u ~ N(mean(s), std^2), executed is clip(u, -1, 1), scaled to the
+    environment's own range of actions."""
     noise = RowNoise([np.random.default_rng([seed, 1]) for seed in seeds])
     low, high = envs[0].action_space.low, envs[0].action_space.high
+    centre, half = (high + low) / 2, (high - low) / 2
     now = np.stack([env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=True)]).astype(np.float32)
     rows: list[tuple[np.ndarray, ...]] = []
     for _ in range(steps):
         means = mean(now)
         actions = means + np.float32(std) * noise.standard_normal(means.shape).astype(np.float32)
-        executed = np.clip(actions, low, high)
+        executed = centre + half * np.clip(actions, -1.0, 1.0)
         results = [env.step(action) for env, action in zip(envs, executed, strict=True)]
         following = np.stack([result[0] for result in results]).astype(np.float32)
         rewards, costs = [result[1] for result in results], [result[4]["cost"] for result in results]

@@ -9,6 +9,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 
 from ringfence import __version__, tasks
 from ringfence.behaviour import cpo, ppo
@@ -60,7 +61,7 @@ def train_behaviour(
         "warm start": None if warm_start is None else Path(warm_start).name,
         "settings": asdict(config),
     }
-    out = Path(out)
+    out, bounds = Path(out), action_bounds(found)
     _claim(out, settings)
     if (out / "policy.safetensors").exists():
         return out / "policy.safetensors"
@@ -69,7 +70,7 @@ def train_behaviour(
         state = _train(out, config, sampler, settings, warm_start, progress)
     finally:
         sampler.close()
-    policy = to_policy(state.actor, state.observations, config.std, policy_metadata(found, config, settings))
+    policy = to_policy(state.actor, state.observations, config.std, bounds, policy_metadata(found, config, settings))
     return policy.save(out / "policy.safetensors")
 
 
@@ -90,6 +91,16 @@ def configure(task: tasks.Task, method: Method, *, limit: float | None, std: flo
         return replace(default, **changes)
     except TypeError as error:
         raise InvalidSetting(f"{method} has no such setting: {error}") from error
+
+
+def action_bounds(task: tasks.Task) -> tuple[np.ndarray, np.ndarray]:
+    """The least and greatest actions of a task, to which the policy's range [-1, 1] is scaled."""
+    env = tasks.make(task)
+    space: Any = env.action_space
+    env.close()
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        raise InvalidSetting(f"{task.name} has actions without bounds ({space}); PPO and CPO need finite ones")
+    return space.low, space.high
 
 
 def policy_metadata(task: tasks.Task, config: Config, settings: dict[str, Any]) -> dict[str, Any]:
