@@ -63,7 +63,7 @@ class ProgressBar:
     def say(self, text: str, style: str = "") -> None:
         """A line that stays."""
         if self.live:
-            self.console.print(text, style=style, highlight=False)
+            self.console.print(text, style=style, markup=False, highlight=False)
         elif not self.console.quiet:
             print(text, file=sys.stderr, flush=True)
 

@@ -5,6 +5,7 @@ import time
 
 import pytest
 from rich.console import Console
+from rich.live import Live
 
 from ringfence.experiments.conduct import makespan
 from ringfence.experiments.display import Display, duration, time_left
@@ -78,6 +79,15 @@ def test_on_a_terminal_a_table_shows_what_runs_and_how_far_it_is():
     shown = console.export_text()
     assert "0/2 cells done, 1 running" in shown
     assert [name, "12,000", "30", "s", "3", "min"] in [line.split() for line in shown.splitlines()]
+
+
+def test_on_a_terminal_a_reason_with_brackets_is_said_as_it_is():
+    cells = experiment("plain")
+    display = Display("trivial", lambda cell: 1.0, 1)
+    display.console = Console(file=io.StringIO(), width=200, force_terminal=True, color_system=None)
+    display.live = Live(console=display.console, auto_refresh=False)
+    display(State(cells, failed={cells.cells[0].id: "no file [/logs/a.h5]"}))
+    assert "failed: no file [/logs/a.h5]" in display.console.file.getvalue()
 
 
 def test_a_cell_takes_as_long_as_finished_ones_of_its_kind():

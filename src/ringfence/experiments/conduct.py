@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ringfence.experiments.choosing import write_choices
@@ -111,7 +112,8 @@ def dry_run(experiment: Experiment, out: str | Path, results: Path, machine: Mac
     missing = [cell for cell in experiment.cells if cell.id not in done]
     check_logs(missing)
     speeds = measured_speeds(missing, finished_results(experiment, store, kept), machine.threads_of_a_cell)
-    table = Table("cell", "steps", "about", title=f"{experiment.name}: {len(missing)} cells to run, {len(done)} done")
+    title = f"{escape(experiment.name)}: {len(missing)} cells to run, {len(done)} done"
+    table = Table("cell", "steps", "about", title=title)
     seconds = {cell.id: speeds.seconds(cell) for cell in missing}
     for cell in missing:
         table.add_row(cell.id, f"{cell.schedule.steps:,}", duration(seconds[cell.id]))

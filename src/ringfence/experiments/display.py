@@ -82,7 +82,7 @@ class Display:
         if text not in self.said and self.enabled:
             self.said.add(text)
             if self.live:
-                self.console.print(text, style="bold yellow", highlight=False)
+                self.console.print(text, style="bold yellow", markup=False, highlight=False)
             else:
                 print(text, file=sys.stderr, flush=True)
 

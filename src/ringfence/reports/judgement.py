@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ringfence.evaluation.ope.calibration import SourceCheck
@@ -17,17 +18,21 @@ def print_judgements(judgements: Sequence[Judgement], console: Console) -> None:
     """A line per policy and per source of the log, then each verdict."""
     first = judgements[0]
     console.print(table_of(judgements))
-    console.print(
+    say(
         f"Discounted (at {first.discount:g}) over {first.horizon} steps, from {first.rows:,} rows. {rows_words(judgements)} "
         f"Bounds are one-sided, each at {first.confidence:.0%}. `logged`: what the behaviours got.",
-        highlight=False,
-        soft_wrap=True,
+        console,
     )
     for judgement in judgements:
         prefix = f"{judgement.name}: " if len(judgements) > 1 else ""
-        console.print(f"{prefix}{judgement.sentence}", highlight=False, soft_wrap=True)
+        say(f"{prefix}{judgement.sentence}", console)
         for line in details(judgement):
-            console.print(f"  {line}", highlight=False, soft_wrap=True)
+            say(f"  {line}", console)
+
+
+def say(sentence: str, console: Console) -> None:
+    """A sentence as it is: names of policies and sources may hold brackets, which are Rich's markup."""
+    console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 ROWS_WERE: dict[RowsWere, str] = {
@@ -63,10 +68,10 @@ def table_of(judgements: Sequence[Judgement], title: str = TITLE) -> Table:
     for column in COLUMNS:
         table.add_column(column.replace(" ", "\n"), justify="right", no_wrap=True)
     for judgement in judgements:
-        table.add_row(judgement.name, *cells_of(judgement))
+        table.add_row(escape(judgement.name), *cells_of(judgement))
     for source in judgements[0].sources:
         table.add_row(
-            f"{source.name} (logged)", f"{source.returned:.4g}", "", f"{source.cost:.4g}", "", "", "", "", "",
+            f"{escape(source.name)} (logged)", f"{source.returned:.4g}", "", f"{source.cost:.4g}", "", "", "", "", "",
             str(source.episodes),
         )  # fmt: skip
     return table
@@ -152,18 +157,18 @@ def print_disagreements(verdicts: Sequence[Verdict], judgements: Sequence[Judgem
     for verdict, judgement in zip(verdicts, judgements, strict=False):
         if {verdict.judgement, judgement.verdict} == {"inside", "outside"}:
             prefix = f"{judgement.name}: " if len(judgements) > 1 else ""
-            console.print(f"{prefix}{DISAGREE}.", highlight=False, soft_wrap=True)
+            say(f"{prefix}{DISAGREE}.", console)
 
 
 def print_choice(choice: Choice, console: Console) -> None:
     console.print(table_of(choice.candidates))
     first = choice.candidates[0]
-    console.print(f"Discounted (at {first.discount:g}) over {first.horizon} steps.", highlight=False, soft_wrap=True)
+    say(f"Discounted (at {first.discount:g}) over {first.horizon} steps.", console)
     for candidate in choice.candidates:
-        console.print(f"{candidate.name}: {candidate.sentence}", highlight=False, soft_wrap=True)
+        say(f"{candidate.name}: {candidate.sentence}", console)
     if choice.second_looks:
         again = choice.second_looks[0]
         console.print(table_of(choice.second_looks, f"judged again, by other episodes, at {again.confidence:.1%}"))
         for look in choice.second_looks:
-            console.print(f"{look.name}: {look.sentence}", highlight=False, soft_wrap=True)
-    console.print(f"chosen: {choice.chosen or 'none'}. {choice.reason}", highlight=False, soft_wrap=True)
+            say(f"{look.name}: {look.sentence}", console)
+    say(f"chosen: {choice.chosen or 'none'}. {choice.reason}", console)

@@ -10,6 +10,7 @@ from rich.console import Console
 from tests.logs import narrow_log
 
 from ringfence.evaluation.ope import Judge, choose
+from ringfence.evaluation.ope.choose import Choice
 from ringfence.evaluation.ope.clone import clone_of
 from ringfence.evaluation.ope.judgement import Estimate
 from ringfence.reports.judgement import UNSURE, print_choice, print_judgements
@@ -45,6 +46,17 @@ def test_what_is_said_of_a_policy_that_cannot_be_judged_has_a_question_mark(judg
     assert "…" not in text
     assert not {"?", UNSURE} & set(printed(print_judgements, [sure]).split())
     assert unsure.to_dict()["cost"] == {"value": 1234.0, "lower": 1111.0, "upper": 1357.0}
+
+
+def test_names_with_brackets_are_printed_as_they_are(judged):
+    source = replace(judged.sources[0], name="PID [auto]")
+    renamed = replace(judged, name="tuned [/a]", sources=(source,))
+    text = printed(print_judgements, [renamed, renamed])
+    assert "PID [auto] cost" in text
+    assert "tuned [/a]: " in text
+    choice = printed(print_choice, Choice((renamed,), renamed.name, renamed, "it is inside"), width=200)
+    assert "chosen: tuned [/a]. it is inside" in choice
+    assert "PID [auto] (logged)" in choice
 
 
 class OutsideAgain(Judge):
