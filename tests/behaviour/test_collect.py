@@ -146,6 +146,8 @@ def test_requests_that_make_no_sense_are_refused(pair):
         request = {"size": 100, "policies": pair, "workers": 1} | wrong
         with pytest.raises(InvalidSetting):
             collect_dataset("hopper-torque", **request)
+    with pytest.raises(InvalidSetting, match="1 names were given for 2 policies"):
+        collect_dataset("reactor", 100, names=["a"], workers=1)
     with pytest.raises(WrongShape):
         collect_dataset("halfcheetah-torque", 100, policies=pair, workers=1)
     with pytest.raises(UnknownName, match="hopper-torque"):

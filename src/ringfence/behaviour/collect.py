@@ -196,12 +196,15 @@ class _Runner:
 def _sources(
     task: tasks.Task, policies: Sequence[Controller | str | Path] | None, names: Sequence[str] | None
 ) -> tuple[list[Controller], list[str]]:
+    controllers: list[Controller]
+    default: Sequence[str]
     if policies is None:
-        return [shipped_policy(task.name, behaviour) for behaviour in BEHAVIOURS], list(names or BEHAVIOURS)
-    if not policies:
+        controllers, default = [shipped_policy(task.name, behaviour) for behaviour in BEHAVIOURS], BEHAVIOURS
+    else:
+        controllers = [Policy.load(p) if isinstance(p, str | Path) else p for p in policies]
+        default = [Path(p).stem if isinstance(p, str | Path) else getattr(p, "__name__", "policy") for p in policies]
+    if not controllers:
         raise InvalidSetting("give at least one policy")
-    controllers: list[Controller] = [Policy.load(p) if isinstance(p, str | Path) else p for p in policies]
-    default = [Path(p).stem if isinstance(p, str | Path) else getattr(p, "__name__", "policy") for p in policies]
     named = list(default if names is None else names)
     if len(named) != len(controllers):
         raise InvalidSetting(f"{len(named)} names were given for {len(controllers)} policies")
