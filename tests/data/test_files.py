@@ -262,6 +262,37 @@ def test_source_names_keep_their_order_when_another_program_rewrites_the_parquet
     assert_same(load_file(tmp_path / "rewritten.parquet"), full_dataset())
 
 
+def test_a_column_mapping_chooses_among_the_columns_of_a_file_of_ours(tmp_path):
+    whole, path = full_dataset(), tmp_path / "log.parquet"
+    save(whole, path)
+    chosen = {"observations": ["obs_2", "obs_0"], "next_observations": ["next_obs_2", "next_obs_0"]}
+    part = load_file(path, columns=chosen | {"actions": ["action_1"], "source": None})
+    np.testing.assert_array_equal(part.observations, whole.observations[:, [2, 0]])
+    np.testing.assert_array_equal(part.actions, whole.actions[:, [1]])
+    assert (part.observation_names, part.action_names) == (("öl", "Tc [K]"), ("pump",))
+    assert (part.action_low.tolist(), part.action_high.tolist()) == ([-1], [1.5])
+    assert part.units == {"Tc [K]": "K", "pump": "1/min", "rewards": "€"}
+    assert part.source is None
+    assert part.metadata == whole.metadata
+
+    chosen = {"observations": ["obs_0"], "next_observations": ["next_obs_0"], "actions": ["obs_1"]}
+    other = load_file(path, columns=chosen | {"rewards": "action_0"})
+    assert other.units == {"Tc [K]": "K"}
+    assert other.action_names == ("flow",)
+    assert other.source_names == whole.source_names
+
+
+def test_damage_is_noticed_under_a_column_mapping_too(tmp_path):
+    save(full_dataset(), tmp_path / "log.parquet")
+    table = pq.read_table(tmp_path / "log.parquet")
+    costs = table.schema.get_field_index("cost")
+    pq.write_table(
+        table.set_column(costs, table.field(costs), pa.array(np.zeros(40, np.float32))), tmp_path / "log.parquet"
+    )
+    with pytest.raises(UnreadableFile, match="checksum"):
+        load_file(tmp_path / "log.parquet", columns={"observations": ["obs_0"]})
+
+
 def test_an_archive_whose_index_hides_a_member_is_refused(tmp_path):
     path = tmp_path / "log.npz"
     save(full_dataset(), path)

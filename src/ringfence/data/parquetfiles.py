@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ringfence.data.checks import BLOCK_ROWS, blocks
 from ringfence.data.columnmapping import MATRICES, ColumnMapping
 from ringfence.data.parquetfooter import Footer, read_footer, require_stored_schema
-from ringfence.data.rawlog import ENTRY, RawLog, pack_entry, reading, unpack_entry
+from ringfence.data.rawlog import ENTRY, RawLog, pack_entry, reading, unpack_entry, verify
 from ringfence.data.tables import FLAGS, IDS, fill, set_column_names, set_ids, set_numbers
 from ringfence.errors import EmptyData, UnreadableFile, WrongShape
 
@@ -35,7 +35,12 @@ def _read(path: Path, file: pa.parquet.ParquetFile, footer: Footer, mapping: Col
     for metadata in (schema.metadata, schema.field(0).metadata):
         if metadata and ENTRY.encode() in metadata:
             log.header, log.checksum = unpack_entry(metadata[ENTRY.encode()])
-    if log.checksum is None and (schema.field(0).metadata or {}).get(FIELD_ID) == OUR_FIELD:
+    if log.checksum is not None and labels != (usual := ColumnMapping().resolve(schema.names)):
+        verify(
+            _read(path, file, footer, ColumnMapping()), path
+        )  # the checksum is over the columns as they were written
+        log.header, log.checksum = header_of(labels, usual, log.header), None
+    elif log.checksum is None and (schema.field(0).metadata or {}).get(FIELD_ID) == OUR_FIELD:
         raise UnreadableFile(f"{path} is damaged: ringfence wrote it, but its '{ENTRY}' entry is gone. Restore it")
     for column, names in labels.items():
         for name in names:
@@ -49,6 +54,26 @@ def _read(path: Path, file: pa.parquet.ParquetFile, footer: Footer, mapping: Col
     if log.checksum is None:
         set_column_names(log, _field_units(schema))
     return log
+
+
+def header_of(
+    labels: Mapping[str, tuple[str, ...]], usual: Mapping[str, tuple[str, ...]], header: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a file of ours says of these columns, if they are others than the `usual` ones that its header describes."""
+    named = {"observations": "observation_names", "actions": "action_names"}
+    found, called = dict(header), dict[str, str]()
+    for column, key in named.items():
+        called |= dict(zip(usual[column], header.get(key) or usual[column], strict=True))
+    for column, key in named.items():
+        found[key] = [called.get(name, name) for name in labels.get(column, ())]
+    for key in ("action_low", "action_high"):
+        bounds = dict(zip(usual["actions"], header[key], strict=True))
+        chosen = [bounds.get(name) for name in labels.get("actions", ())]
+        found[key] = None if None in chosen else chosen  # a column that was no action has no bounds
+    same = {column for column, names in labels.items() if names == usual.get(column)}
+    known = {*found["observation_names"], *found["action_names"], *(same & {"rewards", "costs"})}
+    found["units"] = {name: unit for name, unit in header.get("units", {}).items() if name in known}
+    return found if "source" in same else found | {"source_names": None}
 
 
 def write_parquet(log: RawLog, path: Path) -> None:
