@@ -1,7 +1,9 @@
 """The page of a sweep or of several runs: a table of everything, intervals, limits, and which one `choose` takes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from ringfence.experiments import choosing
 from ringfence.experiments.grid import Cell, Experiment, LogSource, Schedule, Variant
 from ringfence.experiments.store import DirectoryStore
 from ringfence.experiments.sweepfile import read_sweep
-from ringfence.reports.html.compare_numbers import horizons_of, of_run, runs_numbers, sweep_numbers
+from ringfence.reports.html.compare_numbers import horizons_of, labels_of, of_run, runs_numbers, sweep_numbers
 from ringfence.reports.html.compare_page import compare_page
 from ringfence.reports.html.pages import kind_of, write_sweep_page
 from ringfence.reports.html.render import write_page
@@ -229,3 +231,23 @@ def test_runs_that_differ_in_seed_and_limit_alone_are_seeds_of_one_method(tmp_pa
         ringfence.train(log, method, steps=5, seeds=(seed,), out=tmp_path / str(seed), holdout=0.4, progress=False)
     found = runs_numbers([tmp_path / "0", tmp_path / "1"], None, None)
     assert [c.method for c in found.candidates] == ["bc", "bc"]
+
+
+@pytest.mark.parametrize(
+    ("logs", "labels"),
+    [
+        ([("narrow", "1"), ("narrow", "1")], ["cpq", "cpq"]),
+        ([("narrow", "1"), ("narrow", "2")], ["cpq (0)", "cpq (1)"]),  # an earlier state of the log
+        ([("narrow", "1"), ("other", "2")], ["cpq", "cpq"]),  # groups are of one log's name anyway
+    ],
+)
+def test_runs_on_different_logs_of_one_name_are_not_seeds_of_one_method(logs, labels):
+    configuration = run_with().configuration
+    runs = [
+        SimpleNamespace(
+            configuration=replace(configuration, log=replace(configuration.log, name=name, fingerprint=content)),
+            directory=SimpleNamespace(path=Path(str(number))),
+        )
+        for number, (name, content) in enumerate(logs)
+    ]
+    assert labels_of(runs) == labels

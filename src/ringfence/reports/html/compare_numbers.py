@@ -194,12 +194,16 @@ def horizons_of(runs: Sequence[Run], evidence: str) -> list[int]:
 
 def labels_of(runs: Sequence[Run]) -> list[str]:
     """The method of each run; with the run's name where another run differs from it by more than seeds and limits, so
-    that different settings are never taken for seeds of one."""
+    that different settings, or different logs of one name, are never taken for seeds of one."""
+    contents: dict[str, set[str]] = {}  # of the logs of each name
+    for run in runs:
+        contents.setdefault(run.configuration.log.name, set()).add(run.configuration.log.fingerprint)
 
     def settings(run: Run) -> str:
         given = run.configuration
         own = {name: value for name, value in given.settings.items() if name != "limit"}
-        return json.dumps([given.method, own, given.schedule.steps], sort_keys=True, default=str)
+        log = given.log.fingerprint if len(contents[given.log.name]) > 1 else ""
+        return json.dumps([given.method, own, given.schedule.steps, log], sort_keys=True, default=str)
 
     kinds = Counter(method for method, _ in {(run.configuration.method, settings(run)) for run in runs})
     return [
