@@ -192,3 +192,11 @@ def test_the_figure_is_written_once(tmp_path, dataset):
     with pytest.raises(WouldOverwrite):
         plot_summary(dataset, path)
     plot_summary(dataset, path, overwrite=True)
+
+
+def test_the_picture_names_the_log_and_its_sources_as_the_user_does(tmp_path):
+    log = constant_cost_log(source=["_auto"] * 20 + ["pays $x_$"] * 20, name="from $5 to $9")
+    plot_summary(log, tmp_path / "log.svg")
+    drawn = (tmp_path / "log.svg").read_text()
+    for text in ("_auto (2)", "pays $x_$ (2)", "from $5 to $9: what each episode earned and cost"):
+        assert f"{text} -->" in drawn  # above the outlines of a text stands the text

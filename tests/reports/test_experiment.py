@@ -229,6 +229,12 @@ def test_as_many_variants_of_ones_own_as_there_are_pairs_can_be_told_apart(tmp_p
     assert len({colour_and_marker(gathered, label)[0] for label in own[:7]}) == min(7, len(own))
 
 
+def test_a_dollar_in_a_label_is_a_dollar_in_the_figure(tmp_path):
+    folder(tmp_path, [result("pays $x_$", 0, limit) for limit in (20.0, 30.0)])
+    write_report(tmp_path)
+    assert ">pays $x_$<" in (tmp_path / "figure.svg").read_text()
+
+
 def test_formats_escape_what_they_must():
     rows = [["a_b", "c"], ["5%", "x|y, z"]]
     assert markdown(rows).splitlines() == ["| a_b | c |", "|---|---|", r"| 5% | x\|y, z |"]

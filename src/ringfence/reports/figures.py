@@ -37,6 +37,7 @@ DASHED = {"cpq-paper", "bcq-lag"}
 DASHES = (0, (4, 2))
 STYLE: Any = {
     "font.size": 8,
+    "text.parse_math": False,  # labels are the user's; a dollar is a dollar
     "axes.spines.top": False,
     "axes.spines.right": False,
     "svg.hashsalt": "ringfence",

@@ -14,6 +14,7 @@ from ringfence.data.summary import EpisodeSummary, Spread, Summary
 from ringfence.errors import WouldOverwrite
 from ringfence.files import atomic_write
 from ringfence.limits import DISCOUNT, Limit
+from ringfence.reports.pictures import literal
 
 PLOTTED_EPISODES = 20_000  # more points than this only make the picture slower
 SHOWN_COLUMNS = 40  # of observations, and of actions
@@ -70,7 +71,7 @@ def plot_summary(
             alpha=float(np.clip(300 / len(shown), 0.25, 0.75)),
             color=colour,
             linewidths=0,
-            label=f"{name} ({chosen.sum():,})",
+            label=f"{literal(name)} ({chosen.sum():,})",
         )
     axes.margins(0.04)
     if limit is not None:
@@ -81,7 +82,9 @@ def plot_summary(
             limit.discounted, color="#B22222", linestyle="--", linewidth=1.4, label=f"limit {limit.discounted:.4g}"
         )
         axes.set_xlim(left, right)
-    axes.set_title(f"{dataset.name}: what each episode earned and cost", loc="left", fontsize=11, fontweight="bold")
+    axes.set_title(
+        f"{literal(dataset.name)}: what each episode earned and cost", loc="left", fontsize=11, fontweight="bold"
+    )
     axes.set_xlabel(
         f"discounted cost of the episode, {dataset.horizon} steps at most (cost units, discount {discount:g})"
     )
