@@ -296,6 +296,7 @@ def test_a_limit_per_step_is_that_of_the_episodes_whose_costs_stand_beside_it(tm
     assert per_step(gathered, "mine", np.array([10.0])) == pytest.approx(10 * 0.01 / (1 - 0.99**119))
     (svg,) = [file for file in write_report(tmp_path) if file.suffix == ".svg"]
     assert "(simulated episodes of up to 119 steps)" in svg.read_text()
+    assert ">limit's pace over 119 steps<" in svg.read_text()  # 0.143 for a limit of 10, and l (1 - γ) is 0.1
     assert column(results_table(gathered), "steps per episode") == ["119", "119"]
 
 

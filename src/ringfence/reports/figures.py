@@ -107,7 +107,7 @@ def limits_figure(gathered: Gathered, path: Path) -> list[Path]:
                 if measure != "return":
                     first, last = (room.share(limits[end], allowed[end]) for end in (0, -1))
                     room.write(
-                        "limit" if measure == "discounted_cost" else "limit's pace l (1 - γ)", along(first, last)
+                        "limit" if measure == "discounted_cost" else pace_words(gathered, log), along(first, last)
                     )
                 label_ends(axes, ends)
                 axes.set_ylabel(label if column == 0 else "")
@@ -149,10 +149,21 @@ def simulated(gathered: Gathered, log: str) -> str:
 
 def per_step(gathered: Gathered, log: str, limits: np.ndarray) -> np.ndarray:
     """The limits as costs per step over an episode of full length."""
-    group: Group = next(group for group in gathered.groups if group.log == log)
-    discount = group.results[0]["cell"]["hyperparameters"]["discount"]
-    horizon = gathered.references.get(log, {}).get("log", {}).get("horizon") or gathered.longest_episode(log)
+    discount, horizon = discount_and_horizon(gathered, log)
     return np.array([Limit(float(limit), discount, horizon).per_step for limit in limits])
+
+
+def pace_words(gathered: Gathered, log: str) -> str:
+    """What `per_step` is called: over long episodes the pace is as good as that without an end."""
+    discount, horizon = discount_and_horizon(gathered, log)
+    return f"limit's pace{' l (1 - γ)' if discount**horizon < 0.005 else f' over {horizon} steps'}"
+
+
+def discount_and_horizon(gathered: Gathered, log: str) -> tuple[float, int]:
+    """The discount of a log's policies, and the steps of an episode of full length."""
+    group: Group = next(group for group in gathered.groups if group.log == log)
+    horizon = gathered.references.get(log, {}).get("log", {}).get("horizon") or gathered.longest_episode(log)
+    return group.results[0]["cell"]["hyperparameters"]["discount"], horizon
 
 
 def reference_lines(gathered: Gathered, log: str, axes: Any, measure: str) -> list[tuple[float, str, str]]:
