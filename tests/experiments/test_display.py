@@ -3,7 +3,9 @@
 import io
 import time
 
+import numpy as np
 import pytest
+from gymnasium.spaces import Box
 from rich.console import Console
 from rich.live import Live
 
@@ -11,7 +13,7 @@ from ringfence.experiments.conduct import makespan
 from ringfence.experiments.display import Display, duration, time_left
 from ringfence.experiments.grid import Cell
 from ringfence.experiments.runner import State
-from ringfence.experiments.speed import START, Speeds, kind, measured_speeds, settings
+from ringfence.experiments.speed import EPISODES, START, Speeds, kind, measured_speeds, settings, time_episode
 from tests.experiments.test_grid import a_cell
 from tests.experiments.trivial import experiment
 
@@ -103,3 +105,21 @@ def test_an_estimate_adds_stages_evaluations_and_test():
     speeds = Speeds({settings(cell): {"policy": 0.01}}, {"hopper-torque": 0.2}, {})
     # 50,000 steps, ten evaluations of ten episodes, fifty of the test
     assert speeds.seconds(cell) == pytest.approx(START + 500.0 + 0.2 * (100 + 50))
+
+
+def test_a_task_without_an_end_and_without_bounds_of_its_actions_is_timed(monkeypatch):
+    class Endless:
+        observation_space, action_space = Box(-1.0, 1.0, (1,)), Box(-np.inf, np.inf, (1,))
+        steps = 0
+
+        def reset(self, *, seed=None):
+            return np.zeros(1), {}
+
+        def step(self, action):
+            Endless.steps += 1
+            return np.zeros(1), 0.0, False, False, {"cost": 0.0}
+
+    monkeypatch.setattr("ringfence.evaluation.episodes.LONGEST_EPISODE", 20)
+    monkeypatch.setattr("ringfence.experiments.speed.LONGEST", 10)
+    assert time_episode(Endless) > 0
+    assert Endless.steps == (1 + EPISODES) * 10
