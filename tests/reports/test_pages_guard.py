@@ -65,6 +65,17 @@ def test_an_episode_that_begins_ends_a_hand_over(tmp_path):
     assert [(h.episode, h.steps) for h in guard_numbers(tmp_path / "guard.jsonl").hand_overs] == [(0, 3), (1, 3)]
 
 
+def test_scores_are_shares_of_the_threshold_that_held_at_the_time(tmp_path):
+    """The cost-to-go is 10 in every step. The guard has a limit of 50, and after its second start one of 20."""
+    for limit in (50.0, 20.0):
+        guard = Guard(replace(ARTIFACT, limit=limit), 0.25, rules=RULES, log=tmp_path / "guard.jsonl")
+        guard([1.0, 0.0])
+        guard.close()
+    found = guard_numbers(tmp_path / "guard.jsonl")
+    np.testing.assert_allclose(found.scores["cost_to_go"], [10 / 50, 10 / 20], rtol=1e-5)
+    assert "by 2 starts of a guard with a limit of 50, then 20." in guard_page(found).lead
+
+
 def test_the_page_says_who_acted_why_not_and_what_to_do(tmp_path):
     found = read(
         write_page(guard_page(guard_numbers(day(tmp_path / "guard.jsonl"), Policy(ARTIFACT))), tmp_path / "page.html")

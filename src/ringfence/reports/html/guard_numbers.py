@@ -32,6 +32,7 @@ class HandOver:
 class GuardNumbers:
     name: str
     opening: Mapping[str, Any]  # the last line about the guard itself
+    limits: tuple[float | None, ...]  # of the guards, each once
     starts: int
     steps: int
     episodes: int
@@ -40,7 +41,7 @@ class GuardNumbers:
     hand_overs: tuple[HandOver, ...]
     broken: Mapping[str, int]  # steps in which each rule was broken
     corrected: Mapping[str, int]
-    scores: Mapping[str, np.ndarray]  # of each rule with a threshold: the score over it
+    scores: Mapping[str, np.ndarray]  # of each rule with a threshold: the score over that of the guard at the time
     observations: np.ndarray  # (steps, columns), NaN where missing
     actions: np.ndarray
     time: np.ndarray
@@ -63,14 +64,16 @@ def guard_numbers(path: Path, reference: Any = None) -> GuardNumbers:
     if not steps:
         raise InvalidSetting(f"{path} holds no steps yet")
     compared, why_not = _drift(path, reference)
-    thresholds = openings[-1]["thresholds"]
+    guards = _guards(lines)
     scores = {}
     for rule, key in SCORES.items():
-        if thresholds.get(rule):
-            scores[rule] = _numbers([step.get(key) for step in steps]) / float(thresholds[rule])
+        thresholds = [guard["thresholds"].get(rule) or None for guard in guards]
+        if any(thresholds):
+            scores[rule] = _numbers([step.get(key) for step in steps]) / _numbers(thresholds)
     return GuardNumbers(
         name=path.name,
         opening=openings[-1],
+        limits=tuple(dict.fromkeys(line.get("limit") for line in openings)),
         starts=len(openings),
         steps=len(steps),
         episodes=_episodes(lines),
@@ -113,6 +116,17 @@ def _in_words(reason: Mapping[str, Any]) -> str:
 
     known = ("rule", "column", "value", "threshold", "detail")
     return str(Reason(**{name: reason[name] for name in known if name in reason}))
+
+
+def _guards(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of each step the line about its guard: one that is started again may have another policy or limit."""
+    found, guard = [], lines[0]
+    for line in lines:
+        if line["event"] == "start":
+            guard = line
+        elif line["event"] == "step":
+            found.append(guard)
+    return found
 
 
 def _episodes(lines: list[dict[str, Any]]) -> int:

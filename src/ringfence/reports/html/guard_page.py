@@ -72,7 +72,8 @@ def guard_page(found: GuardNumbers) -> Page:
     partly = "" if found.every_step else " The guard recorded events alone: shares are of the steps that it wrote down."
     lead = (
         f"{counted(found.steps, 'step')} in {counted(found.episodes, 'episode')}, from {first} to {last} UTC, by "
-        f"{counted(found.starts, 'start')} of a guard with a limit of {short(found.opening.get('limit')) or 'none'}.{partly}"
+        f"{counted(found.starts, 'start')} of a guard with a limit of "
+        f"{', then '.join(short(limit) or 'none' for limit in found.limits)}.{partly}"
     )
     return Page("guard", found.name, lead, sections, _headlines(found))
 
