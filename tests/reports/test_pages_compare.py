@@ -59,6 +59,11 @@ def test_every_cell_is_a_row_with_what_it_earned_and_cost(sweep):
     assert found.over_limit == 0.0
 
 
+def test_a_seed_is_shown_with_all_its_digits(tmp_path):
+    heading, row = read(write_sweep_page(folder(tmp_path, [result("cpq", 20261117)]))).tables["policies"]
+    assert row[heading.index("seed")] == "20261117"
+
+
 def test_the_page_says_over_how_many_steps(sweep):
     page = read(write_sweep_page(sweep)).text
     assert "fresh simulated episodes: return; discounted cost, over episodes of up to 1000 steps" in page

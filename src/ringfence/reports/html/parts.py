@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, ClassVar, Literal
 
 Tone = Literal["", "good", "bad", "unsure"]
@@ -154,7 +155,9 @@ class Page:
 
 
 def short(value: float | None, digits: int = 4) -> str:
-    """A number with so many digits; nothing where there is none."""
+    """A number with so many digits; a whole one, which counts or names something, with all; nothing where there is none."""
+    if isinstance(value, Integral):
+        return str(value)
     return "" if value is None or value != value else f"{value:.{digits}g}"
 
 
