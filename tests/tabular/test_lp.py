@@ -206,6 +206,22 @@ def test_the_best_deterministic_policy_is_none_where_no_limit_can_be_met():
     assert best_deterministic(cmdp, np.ones(cmdp.cost.shape, bool), from_each_state=False) is None
 
 
+@pytest.mark.parametrize(("chance", "earned"), [(0.0, 20.0), (0.1, 10.0)])
+def test_the_best_deterministic_policy_stays_out_of_states_without_an_allowed_action(chance, earned):
+    """State 0 earns 1 or 2 a step for ever; the better action leads to state 1 by chance, where nothing is allowed."""
+    transition = np.zeros((2, 2, 2))
+    transition[0, 0, 0] = 1.0
+    transition[0, 1] = [1 - chance, chance]
+    transition[1, :, 1] = 1.0
+    reward = np.array([[1.0, 2.0], [0.0, 0.0]])
+    cmdp = Cmdp(transition, reward, np.zeros((2, 2)), np.array([1.0, 0.0]), discount=0.9, limit=1.0)
+    allowed = np.array([[True, True], [False, False]])
+    for from_each_state in (True, False):
+        policy = best_deterministic(cmdp, allowed, from_each_state)
+        assert expected_return(cmdp, policy) == pytest.approx(earned)
+    assert optimal_policy(cmdp, allowed).expected_return == pytest.approx(earned)
+
+
 def test_tossing_a_coin_can_only_help(small):
     _, cmdp = small
     everything = np.ones(cmdp.cost.shape, bool)

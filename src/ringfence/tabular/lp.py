@@ -88,18 +88,19 @@ def frontier(cmdp: Cmdp, limits: Table, allowed: Mask | None = None) -> Table:
 
 
 def best_deterministic(cmdp: Cmdp, allowed: Mask, from_each_state: bool) -> Table | None:
-    """The best policy that tosses no coins, by trying all of them; None where none meets the limit.
+    """The best policy that tosses no coins, by trying all of them; None where none meets the limit. A state with no allowed
+    pair counts as one that must not be reached.
 
     With `from_each_state` the limit must hold from every state that the policy visits, which is what CPQ's indicator
     asks for; otherwise from the start distribution, which is what the linear program asks for.
     """
-    best, best_return = None, -np.inf
-    for actions in itertools.product(*(np.flatnonzero(row).tolist() for row in allowed)):
+    best, best_return, without = None, -np.inf, ~allowed.any(1)
+    for actions in itertools.product(*(np.flatnonzero(row).tolist() or [0] for row in allowed)):
         policy = deterministic_policy(actions, cmdp.n_actions)
-        costs = state_values(cmdp, policy, cmdp.cost)
-        worst = costs[occupancy(cmdp, policy) > 1e-12].max() if from_each_state else cmdp.start @ costs
+        costs, visited = state_values(cmdp, policy, cmdp.cost), occupancy(cmdp, policy) > 1e-12
+        worst = costs[visited].max() if from_each_state else cmdp.start @ costs
         earned = expected_return(cmdp, policy)
-        if worst <= cmdp.limit + 1e-9 and earned > best_return:
+        if worst <= cmdp.limit + 1e-9 and earned > best_return and not (visited & without).any():
             best, best_return = policy, earned
     return best
 
