@@ -47,6 +47,12 @@ def test_half_the_rows_come_from_each_behaviour(long_log):
     np.testing.assert_array_equal(np.bincount(log.source), [10_000, 10_000])
 
 
+def test_rows_that_cannot_be_shared_out_equally_differ_by_one_at_most():
+    example = corridor()
+    log = sample_log(example.cmdp, dict.fromkeys("abcde", example.safe), 7, np.random.default_rng(0))
+    assert np.bincount(log.source).tolist() == [2, 2, 1, 1, 1]
+
+
 def test_within_an_episode_each_state_follows_the_last(long_log):
     _, _, log = long_log
     inside = ~(log.terminations | log.truncations)[:-1]

@@ -32,19 +32,20 @@ def sample_log(cmdp: Cmdp, behaviours: Mapping[str, Table], transitions: int, rn
 
     An episode is truncated after each step with probability 1 - discount, so the states in the log follow the
     discounted distribution mu^beta that the paper samples from. Transitions are shared out equally between the
-    behaviours; every behaviour's last episode is cut where its share ends.
+    behaviours, what is left over to the first ones; every behaviour's last episode is cut where its share ends.
     """
-    quota = -(-transitions // len(behaviours))
+    each, left = divmod(transitions, len(behaviours))
     rows: list[tuple[int, int, int, bool, bool, int]] = []
     start, transition, terminal = cmdp.start.cumsum(), cmdp.transition.cumsum(2), cmdp.terminal
     for source, policy in enumerate(behaviours.values()):
         written, state, choice = 0, _draw(rng, start), policy.cumsum(1)
-        while written < min(quota, transitions - source * quota):
+        quota = each + (source < left)
+        while written < quota:
             written += 1
             action = _draw(rng, choice[state])
             following = _draw(rng, transition[state, action])
             terminated = bool(terminal[following])
-            last = written == min(quota, transitions - source * quota)
+            last = written == quota
             truncated = not terminated and (last or bool(rng.random() >= cmdp.discount))
             rows.append((state, action, following, terminated, truncated, source))
             state = _draw(rng, start) if terminated or truncated else following
