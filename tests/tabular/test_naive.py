@@ -76,6 +76,7 @@ def test_without_room_only_the_behaviour_is_left_and_with_all_room_the_least_cos
     assert least_cost_within(example.cmdp, behaviour, 1e-8)[0] == pytest.approx(
         expected_cost(example.cmdp, behaviour), rel=1e-3
     )
+    assert least_cost_within(example.cmdp, behaviour, 0.0)[0] == pytest.approx(expected_cost(example.cmdp, behaviour))
     assert least_cost_within(example.cmdp, behaviour, 100.0)[0] == pytest.approx(least_cost(example.cmdp), abs=1e-6)
 
 

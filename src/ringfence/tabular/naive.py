@@ -79,6 +79,8 @@ def least_cost_within(cmdp: Cmdp, behaviour: Table, xi: float) -> tuple[float, T
     coldest, hottest = np.log(1e-2), np.log(1e4)
     if excess(coldest) <= 0:
         policy = _soft_least_cost_policy(cmdp, behaviour, 1e-2)
+    elif excess(hottest) >= 0:  # as good as no room at all
+        policy = behaviour
     else:
         policy = _soft_least_cost_policy(cmdp, behaviour, float(np.exp(brentq(excess, coldest, hottest, xtol=1e-6))))
     return expected_cost(cmdp, policy), policy
