@@ -182,3 +182,12 @@ def test_a_column_mapping_for_named_arrays_is_refused(tmp_path):
     path = write_foreign(columns(), tmp_path / "log.h5")
     with pytest.raises(errors.InvalidSetting, match="column mapping is for tables"):
         load_file(path, columns=ColumnMapping())
+
+
+def test_what_is_for_tables_is_refused_for_a_minari_dataset(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "metadata.json").write_text("{}")
+    with pytest.raises(errors.InvalidSetting, match="column mapping is for tables"):
+        load_file(tmp_path, columns={"costs": "rewards"})
+    with pytest.raises(errors.InvalidSetting, match="is for CSV files"):
+        load_file(tmp_path, csv_decimal=",")

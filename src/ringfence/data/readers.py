@@ -89,6 +89,7 @@ def _read(path: str | Path, columns: ColumnMapping | None, style: CsvStyle) -> t
     if path.is_dir():
         if not is_minari_directory(path):
             raise UnreadableFile(f"{path} is a directory but not a Minari dataset; give the file inside it")
+        _require_no_table_options(path, columns, style)
         return read_minari(path), path
     if not path.exists():
         raise UnreadableFile(f"there is no file {path}; check the name and the directory")
@@ -96,16 +97,22 @@ def _read(path: str | Path, columns: ColumnMapping | None, style: CsvStyle) -> t
         raise UnreadableFile(f"{path} is not a regular file")
     if suffix == ".csv":
         return read_csv(path, columns or ColumnMapping(), style), path
-    if style != CsvStyle():
-        raise InvalidSetting(f"a delimiter or decimal point is for CSV files; {path.name} is none")
     if suffix == ".parquet":
+        _require_no_table_options(path, None, style)
         return read_parquet(path, columns or ColumnMapping()), path
     if suffix not in ARRAY_READERS:
         known = ", ".join((*ARRAY_READERS, *TABLES))
         raise UnreadableFile(f"{path} is of a kind ringfence does not read; it reads {known} and Minari datasets")
+    _require_no_table_options(path, columns, style)
+    return ARRAY_READERS[suffix](path), path
+
+
+def _require_no_table_options(path: Path, columns: ColumnMapping | None, style: CsvStyle) -> None:
+    """Refuse what would be ignored."""
+    if style != CsvStyle():
+        raise InvalidSetting(f"a delimiter or decimal point is for CSV files; {path.name} is none")
     if columns is not None:
         raise InvalidSetting(f"a column mapping is for tables (.parquet, .csv); {path.name} holds named arrays")
-    return ARRAY_READERS[suffix](path), path
 
 
 def _unused(log: RawLog, path: Path, mapping: ColumnMapping) -> list[str]:
