@@ -262,6 +262,19 @@ def test_source_names_keep_their_order_when_another_program_rewrites_the_parquet
     assert_same(load_file(tmp_path / "rewritten.parquet"), full_dataset())
 
 
+@pytest.mark.parametrize("kind", [pa.dictionary(pa.int8(), pa.string()), pa.large_string(), pa.string_view()], ids=str)
+def test_ids_are_understood_in_all_types_that_text_has_in_parquet(tmp_path, kind):
+    """A category of pandas is a dictionary whose indices are as small as can be."""
+    columns = {"obs_0": [0.1] * 6, "action_0": [0.5] * 6, "reward": [1.0] * 6, "cost": [0.0] * 6}
+    ids = {"episode": [*"aaabbb"], "source": ["öl"] * 3 + ["gas"] * 3}
+    pq.write_table(
+        pa.table(columns | {name: pa.array(values).cast(kind) for name, values in ids.items()}), tmp_path / "a.parquet"
+    )
+    log = load_file(tmp_path / "a.parquet")
+    assert log.episode_starts.tolist() == [0, 2]
+    assert [log.source_names[code] for code in log.source] == ["öl", "öl", "gas", "gas"]
+
+
 def test_a_column_mapping_chooses_among_the_columns_of_a_file_of_ours(tmp_path):
     whole, path = full_dataset(), tmp_path / "log.parquet"
     save(whole, path)

@@ -180,7 +180,7 @@ def _require_type(column: str, name: str, kind: pa.DataType) -> None:
     types = pa.types
     number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
     value = kind.value_type if types.is_dictionary(kind) else kind
-    text = types.is_string(value) or types.is_large_string(value)
+    text = types.is_string(value) or types.is_large_string(value) or types.is_string_view(value)
     if not (number or text or types.is_temporal(kind) if column in IDS else number):
         needed = "text or numbers" if column in IDS else "numbers"
         raise WrongShape(f"column '{name}' holds values of type {kind}; needed: {needed}")

@@ -41,9 +41,12 @@ def set_ids(log: RawLog, column: str, values: pa.ChunkedArray) -> None:
         return
     if pa.types.is_floating(values.type):
         values = pa.compute.if_else(pa.compute.is_nan(values), None, values)  # no value, and no id of its own
+    if pa.types.is_string_view(values.type):
+        values = values.cast(pa.string())
     encoded = values.dictionary_encode().unify_dictionaries()
     found = encoded.chunk(0).dictionary.to_pylist() if encoded.num_chunks else []
-    codes = pa.chunked_array([chunk.indices for chunk in encoded.chunks], pa.int32()).to_numpy()
+    # A column that was stored as a dictionary, such as a category of pandas, has indices of its own, smaller, type.
+    codes = pa.chunked_array([chunk.indices.cast(pa.int32()) for chunk in encoded.chunks], pa.int32()).to_numpy()
     set_text_ids(log, column, codes, [column_names.name_of(value) for value in found])
 
 
