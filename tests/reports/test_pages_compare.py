@@ -122,6 +122,17 @@ def test_the_page_says_which_one_choose_takes_and_why_or_why_not(sweep):
     assert chosen == [CHOICE["chosen"]]
 
 
+def test_a_choice_that_was_made_before_other_cells_ended_says_so(tmp_path):
+    results = [{**cell, "cell": {**cell["cell"], "holdout": 0.2}} for cell in RESULTS]
+    folder(tmp_path, results)
+    names = [cell["id"] for cell in results]
+    for cells, said in ((names, False), (names[:-3], True)):
+        (tmp_path / "choice.json").write_text(json.dumps({"cells": cells, "choices": [CHOICE]}))
+        (choice,) = sweep_numbers(tmp_path).choices
+        assert choice.name == CHOICE["chosen"]
+        assert ("3 of the 8 cells have ended since and had no part in the choice" in choice.reason) == said
+
+
 def test_an_estimate_that_diverged_does_not_hide_the_others(tmp_path):
     """The costs are 17, 17.5 and 1e9: the figure shows the first two and says that something is outside."""
     cells = [*RESULTS[:2], {**result("bear-lag", 0, 20.0, costs=[1e9, 1e9]), "id": "diverged"}]

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +88,8 @@ def sweep_numbers(results: Path, described: Described | None = None) -> Comparis
     found = [result for group in gathered.groups for result in group.results]
     tested = all(result.get("test") for result in found)
     candidates = tuple(of_cell(result, tested) for result in found)
-    choices = tuple(read_choices(results / "choice.json"))
-    held_out = any(result["cell"].get("holdout") for result in found)
+    held_out = {result.get("id", "") for result in found if result["cell"].get("holdout")}
+    choices = tuple(read_choices(results / "choice.json", held_out))
     why = (
         "a choice is made when the sweep has ended, in a store that is a directory" if held_out else
         "the cells set no episodes aside; with holdout = 0.2 in the grid's file some of them judge the policies"
@@ -141,13 +141,17 @@ def of_cell(result: Mapping[str, Any], tested: bool) -> Candidate:
     )
 
 
-def read_choices(path: Path) -> list[Chosen]:
-    """What `experiments.choosing` wrote; nothing where there is nothing to read."""
+def read_choices(path: Path, cells: set[str]) -> list[Chosen]:
+    """What `experiments.choosing` wrote; nothing where there is nothing to read. Of `cells`, among which to choose, some may
+    have ended since then."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))["choices"]
-        return [chosen_of(float(entry["limit"]), entry) for entry in found]
+        content = json.loads(path.read_text(encoding="utf-8"))
+        found = [chosen_of(float(entry["limit"]), entry) for entry in content["choices"]]
+        later = len(cells.difference(content["cells"]))
     except (OSError, ValueError, KeyError, TypeError):
         return []
+    since = f"; {later} of the {len(cells)} cells have ended since and had no part in the choice" if later else ""
+    return [replace(choice, reason=choice.reason + since) for choice in found]
 
 
 def chosen_of(limit: float, choice: Mapping[str, Any]) -> Chosen:
