@@ -306,6 +306,13 @@ def test_names_that_do_not_fit_the_columns_are_refused(names, message):
         Dataset.from_arrays(**columns(), **names)
 
 
+def test_names_may_come_in_an_array_as_the_columns_of_a_table_do():
+    dataset = Dataset.from_arrays(
+        **columns(), observation_names=np.array(["a", "b", "c"]), action_names=np.array(["u", "v"])
+    )
+    assert (dataset.observation_names, dataset.action_names) == (("a", "b", "c"), ("u", "v"))
+
+
 def test_a_named_column_is_called_by_its_name_in_errors():
     log = columns()
     log["observations"] = np.where(np.arange(3) == 1, np.nan, log["observations"])

@@ -78,6 +78,7 @@ class Dataset:
         fits in, else the log's own extremes. Without names the columns are obs_0, ..., action_0, .... `labels` tells
         error messages what the columns are called where they came from.
         """
+        observation_names, action_names = (names.plain(given) for given in (observation_names, action_names))
         labels = names.labels(labels or {}, observation_names, action_names)
         prepare.require_given(observations=observations, actions=actions, rewards=rewards, costs=costs)
         if terminations is None and truncations is None and episode is None:

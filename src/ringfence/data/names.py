@@ -32,6 +32,11 @@ def column_names(column: str, given: Sequence[str] | None, values: NDArray[Any],
     return found
 
 
+def plain(given: Any) -> Any:
+    """Names in an array or in an index of pandas, such as the columns of a table, as a list; others as they are."""
+    return given.tolist() if hasattr(given, "tolist") else given
+
+
 def checked_units(units: Mapping[str, str], *names: Iterable[str]) -> dict[str, str]:
     """Units of columns that exist, as text."""
     known = {name for group in names for name in group} | {"rewards", "costs"}
