@@ -117,6 +117,14 @@ def bc_safe(results):
     return [{**one, "cell": {**one["cell"], "variant": {"label": "bc-safe"}}} for one in results]
 
 
+def test_a_limit_of_0_has_no_cost_over_limit_and_does_not_spoil_the_others(tmp_path):
+    cells = [result("cpq", 0, limit, costs=(0.5 * limit, 0.5 * limit)) for limit in (0.0, 30.0)]
+    gathered = gather(folder(tmp_path / "both", cells))
+    assert column(results_table(gathered), "cost / limit") == ["-", "0.50"]
+    assert column(aggregate_table(gathered), "IQM cost / limit") == ["0.50"]
+    assert column(aggregate_table(gather(folder(tmp_path / "zero", cells[:1]))), "IQM cost / limit") == ["-"]
+
+
 def test_what_an_earlier_report_had_and_this_one_has_not_is_removed(tmp_path):
     folder(tmp_path, [result("cpq", 0), result("cpq", 1, tested=False)])
     write_report(tmp_path, Described("figure1", ("cell0",), ""))

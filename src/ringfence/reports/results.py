@@ -235,7 +235,7 @@ def seed_of(result: Result) -> int:
 
 def across_logs(gathered: Gathered, groups: Sequence[Group]) -> dict[str, list[np.ndarray]]:
     """Normalised scores of the last iterates, an array over seeds for each group: return between the behaviours, cost
-    over limit. Groups whose log has no references are left out."""
+    over limit. Groups whose log has no references are left out, and costs where the limit is 0."""
     from ringfence.evaluation.statistics import between_behaviours, cost_over_limit
 
     scores: dict[str, list[np.ndarray]] = {"return": [], "cost": []}
@@ -246,6 +246,7 @@ def across_logs(gathered: Gathered, groups: Sequence[Group]) -> dict[str, list[n
             scores["return"].append(
                 np.array([between_behaviours(r, safe["return"], unsafe["return"]) for r in returns])
             )
-            costs = group.last("discounted_cost")
-            scores["cost"].append(np.array([cost_over_limit(c, group.limit) for c in costs]))
+            if group.limit > 0:
+                costs = group.last("discounted_cost")
+                scores["cost"].append(np.array([cost_over_limit(c, group.limit) for c in costs]))
     return scores

@@ -93,7 +93,7 @@ def normalised(gathered: Gathered, group: Group) -> list[str]:
     limit = Limit(group.limit, discount, log["horizon"]).per_episode
     returns = [dsrl_return(value, log["least_return"], log["most_return"]) for value in group.last("return")]
     costs = [dsrl_cost(value, limit) for value in group.last("episode_cost")]
-    ours = (f"{np.mean(scores[name][0]):.2f}" for name in ("return", "cost"))
+    ours = (f"{np.mean(scores[name][0]):.2f}" if scores[name] else "-" for name in ("return", "cost"))
     return [*ours, f"{np.mean(returns):.2f}", f"{np.mean(costs):.2f}"]
 
 
@@ -157,6 +157,8 @@ def with_interval(values: np.ndarray, digits: int) -> str:
 
 
 def iqm_with_interval(scores: Sequence[np.ndarray]) -> str:
+    if not scores:
+        return "-"
     value = f"{float(interquartile_mean(scores)):.2f}"
     if single_seeds(scores):
         return value
