@@ -126,6 +126,17 @@ def test_a_task_whose_actions_have_no_bounds_is_refused(tmp_path):
     assert not (tmp_path / "x").exists()
 
 
+def test_ppo_takes_fewer_rows_than_minibatches(tmp_path):
+    few = {"steps": 20, "hidden": (4,), "envs": 1, "segment": 20}
+    assert train_behaviour(TASK, "ppo", out=tmp_path / "run", **few).exists()
+
+
+def test_a_training_of_no_steps_is_refused(tmp_path):
+    with pytest.raises(InvalidSetting, match="at least 1, not 0"):
+        train_behaviour(TASK, "ppo", out=tmp_path / "x", **{**SMALL, "steps": 0})
+    assert not (tmp_path / "x").exists()
+
+
 def test_unknown_methods_and_settings_are_refused(tmp_path):
     with pytest.raises(InvalidSetting, match="'ppo' or 'cpo'"):
         train_behaviour(TASK, "sac", out=tmp_path / "x")

@@ -133,7 +133,7 @@ def update(
 ) -> Carry:
     """`epochs` passes over the batch in shuffled minibatches, all in one compiled program."""
     count = len(rows.log_probs)
-    size = count // config.minibatches
+    size = max(count // config.minibatches, 1)
 
     def step(carry: Carry, chosen: Array) -> tuple[Carry, None]:
         networks, optimiser = carry

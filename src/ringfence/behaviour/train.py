@@ -61,6 +61,8 @@ def train_behaviour(
         "warm start": None if warm_start is None else Path(warm_start).name,
         "settings": asdict(config),
     }
+    if steps is not None and steps < 1:
+        raise InvalidSetting(f"steps must be at least 1, not {steps}")
     out, bounds = Path(out), action_bounds(found)
     _claim(out, settings)
     if (out / "policy.safetensors").exists():
