@@ -19,6 +19,8 @@ from ringfence.reports.html.compare_numbers import horizons_of, labels_of, of_ru
 from ringfence.reports.html.compare_page import compare_page
 from ringfence.reports.html.pages import kind_of, write_sweep_page
 from ringfence.reports.html.render import write_page
+from ringfence.reports.html.run_numbers import run_numbers
+from ringfence.reports.html.run_page import _comparison
 from tests.logs import narrow_log
 from tests.reports.pages import content, objects, read
 from tests.reports.test_experiment import folder, result
@@ -91,6 +93,27 @@ def test_critics_of_runs_are_compared_over_the_logs_horizon():
     (candidate,) = of_run("cpq", run, "the critics, at a steady pace")
     share = 1 - 0.99**50
     assert (candidate.cost, candidate.returned) == (pytest.approx(20 * share), pytest.approx(100 * share))
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_a_return_that_the_judge_does_not_bound_has_no_bounds_on_any_page(bounded):
+    judged = {
+        "returned": {"value": 90.0, "lower": 80.0, "upper": 100.0}, "cost": {"value": 5.0, "lower": 4.0, "upper": 6.0},
+        "sentence": "inside", "advice": "", "support": {}, "limit": 9.0, "confidence": 0.95, "verdict": "inside",
+        "return_is_bounded": bounded,
+    }  # fmt: skip
+    run = run_with()
+    run.path, run.judgements = Path("mine"), [SimpleNamespace(to_dict=lambda: judged)]
+    (candidate,) = of_run("cpq", run, "episodes set aside")
+    assert candidate.return_interval == ((80.0, 100.0) if bounded else None)
+    assert candidate.cost_interval == (4.0, 6.0)
+
+    (plots, table) = _comparison(run_numbers(run, None))
+    row = next(row for row in table.rows if row[1].text.startswith("episodes set aside"))
+    assert row[table.headings.index("at least")].text == ("80" if bounded else "no bound")
+    assert row[table.headings.index("at most")].text == "6"
+    lines = [drawn for drawn in plots.plots[0].model.renderers if type(drawn.glyph).__name__ == "Segment"]
+    assert len(lines) == (2 if bounded else 1)  # of the cost alone
 
 
 def test_seeds_are_drawn_together_with_the_interval_of_their_mean(sweep):

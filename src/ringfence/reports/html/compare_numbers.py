@@ -11,7 +11,7 @@ import numpy as np
 
 from ringfence.evaluation.statistics import bootstrap_interval
 from ringfence.limits import over_horizon
-from ringfence.reports.html.run_numbers import simulated
+from ringfence.reports.html.run_numbers import bounds_of_return, simulated
 from ringfence.reports.results import Described, gather, read_experiment
 from ringfence.training import Run
 from ringfence.training.verdict import last_row
@@ -224,11 +224,11 @@ def of_run(label: str, run: Run, evidence: str) -> list[Candidate]:
         trained, tested = last_row(run.metrics, member, "policy"), last_row(run.evaluations, member)
         known: dict[str, Any] = {"returned": None, "cost": None}
         if evidence == "episodes set aside" and judgement is not None:
-            earned, spent = judgement["returned"], judgement["cost"]
+            spent = judgement["cost"]
             known = {
-                "returned": earned["value"],
+                "returned": judgement["returned"]["value"],
                 "cost": spent["value"],
-                "return_interval": (earned["lower"], earned["upper"]),
+                "return_interval": bounds_of_return(judgement),
                 "cost_interval": (spent["lower"], spent["upper"]),
                 "over_limit": judgement.get("share_over_limit"),
             }

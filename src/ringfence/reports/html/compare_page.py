@@ -155,9 +155,11 @@ def _frontier(found: Comparison, log: str) -> Plot:
 
 def _whiskers(plot: Any, groups: list[GroupMeans], hue: str) -> None:
     for g in groups:
-        if g.cost_interval is not None and g.return_interval is not None:
-            bounds = [np.array([value]) for value in (*g.cost_interval, *g.return_interval)]
-            plots.whiskers(plot, [g.cost], [g.returned], x_bounds=bounds[:2], y_bounds=bounds[2:], hue=hue)
+        bounds = {"x_bounds": g.cost_interval, "y_bounds": g.return_interval}
+        known: dict[str, Any] = {
+            name: [np.array([value]) for value in pair] for name, pair in bounds.items() if pair is not None
+        }
+        plots.whiskers(plot, [g.cost], [g.returned], **known, hue=hue)
 
 
 def _limits(found: Comparison) -> tuple[Part, ...]:

@@ -98,11 +98,12 @@ def expectations_of(run: Run, member: Member, judgement: Mapping[str, Any] | Non
     found = []
     if judgement is not None:
         earned, spent = judgement["returned"], judgement["cost"]
+        least, most = bounds_of_return(judgement) or (None, None)
         found.append(
             Expectation(
                 name,
                 f"episodes set aside, bounds at {judgement['confidence']:.0%}",
-                *(earned["value"], spent["value"], earned["lower"], earned["upper"], spent["lower"], spent["upper"]),
+                *(earned["value"], spent["value"], least, most, spent["lower"], spent["upper"]),
                 over_limit=judgement.get("share_over_limit"),
             )
         )
@@ -115,6 +116,12 @@ def expectations_of(run: Run, member: Member, judgement: Mapping[str, Any] | Non
         returned, cost, over, steps = simulated(tested)
         found.append(Expectation(name, f"simulation, {steps}", returned, cost, over_limit=over, episodes=episodes))
     return found
+
+
+def bounds_of_return(judgement: Mapping[str, Any]) -> tuple[float, float] | None:
+    """What the episodes set aside bound the return by; None where it is an estimate without a bound."""
+    earned = judgement["returned"]
+    return (earned["lower"], earned["upper"]) if judgement.get("return_is_bounded") else None
 
 
 def simulated(tested: Mapping[str, Any]) -> tuple[float, float, float | None, str]:

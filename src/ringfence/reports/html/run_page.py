@@ -1,6 +1,7 @@
 """The page of a run: the verdict, what it earns and costs, where it differs from the operators, whether to believe it."""
 
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
@@ -174,9 +175,10 @@ def beyond_without_end(run: Run) -> str:
 
 def _expectation_row(e: Expectation) -> tuple[Cell, ...]:
     episodes = Cell("") if e.episodes is None else number(e.episodes)
+    unbounded = e.most_cost is not None and e.least_return is None
     return (
-        *row(e.name, e.evidence), episodes, number(e.returned), number(e.least_return), number(e.cost),
-        number(e.most_cost), share(e.over_limit),
+        *row(e.name, e.evidence), episodes, number(e.returned), Cell("no bound") if unbounded else number(e.least_return),
+        number(e.cost), number(e.most_cost), share(e.over_limit),
     )  # fmt: skip
 
 
@@ -200,9 +202,11 @@ def _comparison_plot(found: RunNumbers) -> tuple[object, bool]:
             )
     for index, e in enumerate(found.expectations):
         hue = plots.colour(count + index)
-        if e.most_cost is not None:
-            bounds = [np.array([value]) for value in (e.least_cost, e.most_cost, e.least_return, e.most_return)]
-            plots.whiskers(plot, [e.cost], [e.returned], x_bounds=bounds[:2], y_bounds=bounds[2:], hue=hue)
+        bounds = {"x_bounds": (e.least_cost, e.most_cost), "y_bounds": (e.least_return, e.most_return)}
+        known: dict[str, Any] = {
+            name: [np.array([value]) for value in pair] for name, pair in bounds.items() if None not in pair
+        }
+        plots.whiskers(plot, [e.cost], [e.returned], **known, hue=hue)
         labels = {"name": np.array([e.name]), "by": np.array([e.evidence])}
         label = f"{e.name}: {e.evidence}"
         marks.append(
