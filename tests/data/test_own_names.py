@@ -68,6 +68,12 @@ def test_singular_and_plural_name_the_same_column(word):
     assert parse_columns([f"{word}=profit"]) == ColumnMapping(rewards="profit")
 
 
+def test_a_name_with_a_comma_stands_in_quotes():
+    assert parse_columns(['observations=speed, "flow ""n"", north"', 'rewards="profit, net"']) == ColumnMapping(
+        observations=("speed", 'flow "n", north'), rewards="profit, net"
+    )
+
+
 def test_a_near_miss_is_asked_about(parquet, capsys):
     with pytest.raises(InvalidSetting, match="did you mean 'rewards'"):
         parse_columns(["rewrads=profit"])

@@ -288,7 +288,7 @@ def test_the_command_asks_for_the_same_run():
 def test_columns_of_ones_own_are_named_again():
     from dataclasses import asdict
 
-    mapping = parse_columns(["rewards=profit", "observations=speed,angle", "costs="])
+    mapping = parse_columns(["rewards=profit", 'observations=speed,"angle, ""left"""', "costs="])
     words = reading_words({"columns": asdict(mapping)})
     assert words[0] == "--columns"
     assert parse_columns(words[1:]) == mapping

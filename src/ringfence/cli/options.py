@@ -140,10 +140,12 @@ def reading_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def parse_columns(words: Sequence[str]) -> Any:
-    """The `ColumnMapping` of words such as "rewards=profit" or "observations=speed,angle"; "costs=" leaves a column out."""
+    """The `ColumnMapping` of words such as "rewards=profit" or "observations=speed,angle"; "costs=" leaves a column out.
+    A name that has a comma of its own stands in double quotes, as it does in a CSV file."""
     from dataclasses import fields
 
     from ringfence.data import ColumnMapping
+    from ringfence.data.columnmapping import split_names
 
     given: dict[str, Any] = {}
     for word in words:
@@ -153,7 +155,7 @@ def parse_columns(words: Sequence[str]) -> Any:
             raise InvalidSetting(f"a column mapping is OURS=THEIRS with OURS one of {known}, not {word!r}")
         if ours in given:
             raise InvalidSetting(f"the column for {ours} is given twice")
-        given[ours] = tuple(name.strip() for name in theirs.split(",")) if "," in theirs else theirs or None
+        given[ours] = split_names(theirs) or None
     return ColumnMapping.of(given)
 
 

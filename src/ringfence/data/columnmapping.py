@@ -1,5 +1,6 @@
 """Which columns of a table hold what."""
 
+import csv
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -90,6 +91,31 @@ class ColumnMapping:
                 )
         _each_used_once(found)
         return found
+
+
+def split_names(text: str) -> str | tuple[str, ...]:
+    """The names in a list with commas, or the one name. A name that has a comma of its own stands in double quotes.
+
+    >>> split_names('speed, "flow, north"'), split_names("speed")
+    (('speed', 'flow, north'), 'speed')
+    """
+    if "," not in text:
+        return text
+    try:
+        names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True))]
+    except csv.Error:
+        raise InvalidSetting(f"in a list of columns, put a name with a line break in double quotes: {text!r}") from None
+    return names[0] if len(names) == 1 else tuple(names)
+
+
+def join_names(names: str | Sequence[str]) -> str:
+    """The text that `split_names` makes these names of."""
+    listed = [names] if isinstance(names, str) else names
+    special = ',"\n\r' if len(listed) > 1 else ","
+    return ",".join(
+        '"' + name.replace('"', '""') + '"' if any(character in name for character in special) else name
+        for name in listed
+    )
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ringfence.algorithms.named import method_of
 from ringfence.data import ColumnMapping
+from ringfence.data.columnmapping import join_names
 from ringfence.limits import DISCOUNT
 from ringfence.training import Configuration, defaults
 
@@ -79,4 +80,4 @@ def _plain(value: Any) -> Any:
 
 
 def _joined(value: Any) -> str:
-    return "" if value is None else value if isinstance(value, str) else ",".join(value)
+    return "" if value is None else join_names(value)
