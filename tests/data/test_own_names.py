@@ -74,6 +74,24 @@ def test_a_name_with_a_comma_stands_in_quotes():
     )
 
 
+def test_a_table_with_other_names_says_how_to_give_them(tmp_path, capsys):
+    table = tmp_path / "log.csv"
+    table.write_text("speed,valve,reward,cost,episode\n1,2,3,0,1\n")
+    assert "--columns observations=" in refusal(capsys, "inspect", table)
+
+
+def test_text_that_is_not_utf8_says_what_to_do(tmp_path, capsys):
+    table = tmp_path / "log.csv"
+    table.write_bytes("Größe,action_0,reward,cost,episode\n1,2,3,0,1\n".encode("latin-1"))
+    assert "save it again with the encoding UTF-8" in refusal(capsys, "inspect", table)
+
+
+def test_a_column_without_a_name_is_noted_as_such(tmp_path):
+    table = tmp_path / "log.csv"  # as pandas writes it with its index
+    table.write_text(",obs_0,action_0,reward,cost,episode\n" + "".join(f"{i},{i},0,0,0,0\n" for i in range(4)))
+    assert "not used: a column without a name" in load_file(table).notes
+
+
 def test_a_near_miss_is_asked_about(parquet, capsys):
     with pytest.raises(InvalidSetting, match="did you mean 'rewards'"):
         parse_columns(["rewrads=profit"])

@@ -73,7 +73,12 @@ def _csv_type(column: str) -> pa.DataType:
 def _csv_names(path: Path, style: CsvStyle) -> tuple[str, list[str]]:
     """The delimiter and the column names, from the first line."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        line, first_row = file.readline(), file.readline()
+        try:
+            line, first_row = file.readline(), file.readline()
+        except UnicodeDecodeError:
+            raise UnreadableFile(
+                f"{path} cannot be read as CSV: it is not UTF-8 text; save it again with the encoding UTF-8"
+            ) from None
     if not line.strip():
         raise EmptyData(f"{path} is empty; its first line must name the columns")
     delimiter = style.delimiter or _delimiter(line)

@@ -130,7 +130,7 @@ def _unused(log: RawLog, path: Path, mapping: ColumnMapping) -> list[str]:
                     f"{path} has '{name}' but no '{names[0]}': is it the {column}? Then rename it; otherwise give it a "
                     f"name that is less like it{none}"
                 )
-    return [f"not used: {', '.join(clean(name) for name in unused)}"] if unused else []
+    return [f"not used: {', '.join(clean(name) or 'a column without a name' for name in unused)}"] if unused else []
 
 
 def _standard_names(path: Path) -> dict[str, tuple[str, ...]]:
@@ -149,6 +149,11 @@ def _what_is_missing(path: Path, missing: list[str], log: RawLog) -> str:
         names |= {"costs": "infos['cost']"}
     wanted = ", ".join(f'"{names[column]}"' for column in missing)
     message = f"{path} lacks {wanted}; it has {', '.join(log.present) or 'nothing'}."
+    if path.suffix.lower() in TABLES:
+        message += (
+            " If it has them under other names, say so: --columns observations=NAME,NAME actions=NAME reward=NAME cost=NAME "
+            "(columns=ColumnMapping(...) in Python)."
+        )
     if "costs" in missing:
         message += (
             f' Only you can say what is unsafe: add "{names["costs"]}" with the cost of each step (0 where nothing bad '
