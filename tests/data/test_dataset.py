@@ -10,6 +10,29 @@ from ringfence.errors import ActionOutOfBounds, EmptyData, InvalidSetting, NonFi
 from tests.data.example_logs import assert_same, columns, full_dataset, without
 
 
+def test_a_dataframe_keeps_its_names_and_may_mix_numbers_and_booleans():
+    pandas = pytest.importorskip("pandas")
+    log = columns()
+    observations = pandas.DataFrame(log["observations"], columns=["T [K]", "level", "open"]).assign(open=True)
+    found = Dataset.from_arrays(**log | {"observations": observations})
+    assert found.observation_names == ("T [K]", "level", "open")
+    np.testing.assert_array_equal(found.observations[:, :2], np.float32(log["observations"][:, :2]))
+    assert (found.observations[:, 2] == 1).all()
+    words = observations.assign(open=["yes"] * 40)
+    with pytest.raises(WrongShape, match="column 'open' holds a value of type str in row 0"):
+        Dataset.from_arrays(**log | {"observations": words})
+
+
+@pytest.mark.parametrize("kind", ["datetime64[D]", object])
+def test_dates_name_episodes_in_arrays_as_they_do_in_files(kind):
+    days = (np.datetime64("2026-01-01") + np.arange(40) // 10).astype(kind)
+    log = without(columns(), "terminations", "truncations", "next_observations")
+    assert len(Dataset.from_arrays(**log, episode=days).episode_starts) == 4
+    days[7] = None
+    with pytest.raises(NonFiniteValue, match="'episode' has no value in row 7"):
+        Dataset.from_arrays(**log, episode=days)
+
+
 def to_go_by_loop(values, ends, discount):
     """The definition, one step at a time from the end."""
     result, following = np.zeros(len(values)), 0.0

@@ -26,7 +26,16 @@ BAD_ARRAYS = {
     "odd flag": (with_value("truncations", 5, 2), errors.WrongShape, r"'truncations' is 2.0 in row 5"),
     "negative cost": (with_value("costs", 11, -0.5), errors.NegativeCost, r"'costs' is -0.5 in row 11"),
     "text": (columns() | {"rewards": ["a"] * 40}, errors.WrongShape, r"'rewards' holds text"),
-    "objects": (columns() | {"actions": np.full((40, 2), None)}, errors.WrongShape, r"'actions' holds .* object"),
+    "objects": (
+        columns() | {"actions": np.full((40, 2), None)},
+        errors.WrongShape,
+        r"'actions' \(dimension 0\) holds .* NoneType in row 0",
+    ),
+    "too few names": (
+        with_value("observations", (17, 2), np.nan) | {"observation_names": ["a", "b"]},
+        errors.NonFiniteValue,
+        r"'observations' \(dimension 2\) .* 17",
+    ),
     "ragged": (columns() | {"actions": [[1], [1, 2]]}, errors.WrongShape, r"'actions'"),
     "complex": (columns() | {"rewards": np.zeros(40, complex)}, errors.WrongShape, r"'rewards' .* complex"),
     "0-d": (columns() | {"rewards": 1.0}, errors.WrongShape, r"'rewards' has shape \(\)"),

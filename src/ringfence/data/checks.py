@@ -5,6 +5,7 @@ They walk over the data in blocks, so that checking two million rows needs a few
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from numbers import Real
 from typing import Any
 
@@ -47,7 +48,7 @@ def column_label(column: str, labels: Labels, dimension: int | None = None) -> s
     "column 'observations' (dimension 1)"
     """
     names = labels.get(column, (column,))
-    if dimension is not None and len(names) > 1:
+    if dimension is not None and max(dimension, 1) < len(names):
         return f"column '{names[dimension]}'"
     name = names[0] if len(names) == 1 else column
     return f"column '{name}'" + ("" if dimension is None else f" (dimension {dimension})")
@@ -90,13 +91,19 @@ def flags(column: str, values: ArrayLike, labels: Labels) -> NDArray[np.bool_]:
 def per_row(column: str, values: ArrayLike, labels: Labels) -> NDArray[Any]:
     """Numbers or text of shape (rows,): ids of episodes or behaviours. Different ones stay different."""
     array = _as_written(values)
+    if array.dtype.kind == "M":
+        unknown, array = np.isnat(array), np.datetime_as_string(array).astype(object)
+        array[unknown] = None
     if array.dtype.kind not in "biufUSO":
-        raise WrongShape(f"{column_label(column, labels)} holds {array.dtype}; needed: whole numbers or text")
+        raise WrongShape(f"{column_label(column, labels)} holds {array.dtype}; needed: numbers, text or dates")
     array = _one_per_row(column, array, labels)
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8", BYTES_OF_NO_TEXT)
     absent = np.isnan(array) if array.dtype.kind == "f" else np.zeros(array.shape, bool)
     if array.dtype.kind == "O":
+        array = np.array(
+            [str(value) if isinstance(value, date) and value == value else value for value in array], object
+        )
         absent = np.array([not isinstance(value, (str, Real)) or value != value for value in array], bool)
     missing = _first_row(absent)
     if missing is not None:
@@ -211,11 +218,28 @@ def _as_numbers(column: str, values: ArrayLike, labels: Labels) -> NDArray[Any]:
         raise WrongShape(f"{column_label(column, labels)} is not an array of numbers: {error}") from None
     if isinstance(values, np.ma.MaskedArray):
         array = np.ma.filled(values.astype(np.float64), np.nan)
+    if array.dtype.kind == "O":
+        array = _numbers_of_objects(column, array, labels)
     if array.dtype.kind not in "biuf":
         kind = "text" if array.dtype.kind in "US" else f"values of type {array.dtype}"
         example = f" (row 0: {array.flat[0]!r})" if array.size else ""
         raise WrongShape(f"{column_label(column, labels)} holds {kind}{example}; needed: numbers")
     return array
+
+
+def _numbers_of_objects(column: str, array: NDArray[Any], labels: Labels) -> NDArray[Any]:
+    """Numbers that are stored as objects, as in a DataFrame with columns of numbers and of booleans."""
+    for index, value in np.ndenumerate(array):
+        if not isinstance(value, (Real, np.bool_)):
+            row, *dimension = index or (0,)
+            where = column_label(column, labels, *dimension[:1])
+            raise WrongShape(f"{where} holds a value of type {type(value).__name__} in row {row}; needed: numbers")
+    try:
+        return array.astype(np.float64)
+    except OverflowError:
+        raise NonFiniteValue(
+            f"{column_label(column, labels)} holds a number that is too large to compute with"
+        ) from None
 
 
 def _one_per_row(column: str, array: NDArray[Any], labels: Labels) -> NDArray[Any]:

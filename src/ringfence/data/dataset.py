@@ -75,10 +75,11 @@ class Dataset:
         `costs` may be a function of (observations, actions, next observations). `episode` names each row's
         episode and stands in for the flags. Without `next_observations` they are taken from the following row,
         at the price of the last row of each truncated episode. Without bounds they are [-1, 1] if the log
-        fits in, else the log's own extremes. Without names the columns are obs_0, ..., action_0, .... `labels` tells
-        error messages what the columns are called where they came from.
+        fits in, else the log's own extremes. Without names the columns are called as in the DataFrame, else obs_0, ...,
+        action_0, .... `labels` tells error messages what the columns are called where they came from.
         """
-        observation_names, action_names = (names.plain(given) for given in (observation_names, action_names))
+        observation_names = names.plain(observation_names) or names.names_in_table(observations)
+        action_names = names.plain(action_names) or names.names_in_table(actions)
         labels = names.labels(labels or {}, observation_names, action_names)
         prepare.require_given(observations=observations, actions=actions, rewards=rewards, costs=costs)
         if terminations is None and truncations is None and episode is None:

@@ -37,6 +37,12 @@ def plain(given: Any) -> Any:
     return given.tolist() if hasattr(given, "tolist") else given
 
 
+def names_in_table(values: Any) -> list[str] | None:
+    """The column names of a DataFrame; None for anything else, or if its columns are numbered."""
+    found = list(getattr(values, "columns", ()))
+    return found if found and all(isinstance(name, str) for name in found) else None
+
+
 def checked_units(units: Mapping[str, str], *names: Iterable[str]) -> dict[str, str]:
     """Units of columns that exist, as text."""
     known = {name for group in names for name in group} | {"rewards", "costs"}
