@@ -98,6 +98,15 @@ def test_curves_of_a_simulation_say_how_long_its_episodes_are():
     assert [line.get_ydata()[0] for line in axes.lines] == [3.0, 9.0]  # the cost, and the limit
 
 
+@pytest.mark.parametrize("evaluations", [1, 2])
+def test_a_single_evaluation_is_drawn_as_a_point(evaluations):
+    """A line through one point has no length."""
+    rows = [{**SIMULATED, "share_over_limit": 0.0, "step": 100 * (1 + i)} for i in range(evaluations)]
+    axes = Figure().subplots()
+    _plot_training(run_with(rows), axes, "return")
+    assert axes.lines[0].get_marker() == ("o" if evaluations == 1 else "None")
+
+
 def test_the_picture_is_written_whole(tmp_path):
     path = plot_run(run_with([{**SIMULATED, "share_over_limit": 0.0}]), LOG, tmp_path / "result.png")
     assert path.read_bytes().startswith(b"\x89PNG")

@@ -116,10 +116,11 @@ def _plot_training(run: Run, axes: Any, name: str) -> None:
         rows = run.rows_of(member, "evaluations")
         steps, means = [row["step"] for row in rows], [row[name] for row in rows]
         spread = [row[f"{name}_std"] for row in rows]
-        axes.plot(steps, means, color=f"C{i % 10}")
+        alone = len(steps) == 1  # a line and a band of one point would not be seen
+        axes.plot(steps, means, color=f"C{i % 10}", marker="o" if alone else None)
         low = [m - s for m, s in zip(means, spread, strict=True)]
         high = [m + s for m, s in zip(means, spread, strict=True)]
-        axes.fill_between(steps, low, high, color=f"C{i % 10}", alpha=0.2, linewidth=0)
+        axes.fill_between(steps, low, high, color=f"C{i % 10}", alpha=0.2, linewidth=2 if alone else 0)
     if name == "discounted_cost":
         for limit in sorted({member.limit for member in run.members}):
             axes.axhline(limit, color="black", linestyle="--", linewidth=1)
