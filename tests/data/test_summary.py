@@ -101,6 +101,8 @@ def walk(rows, rng):
 CASES = {
     "every cost is 0": {"costs": np.zeros(40)},
     "5 rewards are negative (the least is -2)": {"rewards": np.r_[np.full(5, -2.0), np.ones(35)]},
+    "the rewards are very large (their mean size is 1e+09)": {"rewards": np.full(40, 1e9)},
+    "the costs are very small (their mean size is 2e-06)": {"costs": np.full(40, 2e-6)},
     "only 4 episodes": {},
     "the last episode (5 rows) is unfinished": {"terminations": np.arange(40) % 10 == 4},
     "all rows come from one source ('ppo')": {"source": ["ppo"] * 40},

@@ -22,6 +22,9 @@ SATURATED = 0.25  # share of action values
 AT_BOUND = 1e-3  # of the action range
 RESOLVED = 1e-4  # change over size of an observation: float32 has some thousand steps left
 EMPTY_ROWS = 2  # rows at the end that are 0 in every column
+# Sizes of values, mean / (1 - discount), that a critic can be trained at: its gradients are about the size's square, Adam
+# squares them again in float32 (at most 3e38) and adds 1e-8 to their root.
+LEAST_VALUE, GREATEST_VALUE = 1e-3, 1e9
 DETERMINISTIC = 0.01  # share of the actions' variance that the state leaves open
 
 
@@ -34,6 +37,7 @@ def concerns(dataset: Dataset, table: EpisodeTable, discount: float, limit: Limi
     if limit is not None:
         yield from _limit(table, limit)
     yield from _costs_and_rewards(dataset)
+    yield from _sizes(dataset, discount)
     yield from _episodes(dataset, table, discount)
     yield from _behaviour(dataset)
     yield from _rows(dataset)
@@ -74,6 +78,20 @@ def _costs_and_rewards(dataset: Dataset) -> Iterator[Concern]:
             f"{negative} rewards are negative (the least is {dataset.rewards.min():.4g}): backing up 0 for unsafe "
             "actions, as the CPQ paper does, would make them look good",
             "nothing with the default preset, which backs up what follows; do not use the paper preset on this log",
+        )
+
+
+def _sizes(dataset: Dataset, discount: float) -> Iterator[Concern]:
+    for name, values, too in (("reward", dataset.rewards, ""), ("cost", dataset.costs, ", and the limit with them")):
+        mean = float(np.abs(values).mean(dtype=np.float64))
+        if mean == 0 or LEAST_VALUE <= mean / (1 - discount) <= GREATEST_VALUE:
+            continue
+        small = mean / (1 - discount) < LEAST_VALUE
+        size, effect = ("small", "learns next to nothing") if small else ("large", "overflows")
+        change = f"{'multiply' if small else 'divide'} all {name}s by a constant{too}"
+        yield Concern(
+            f"the {name}s are very {size} (their mean size is {mean:.3g}): a critic of such numbers {effect}; {change}",
+            f"{change}, so that their mean size is about 1",
         )
 
 
