@@ -135,6 +135,16 @@ def test_an_optional_column_under_another_word_is_refused(tmp_path, suffix, stan
         load_file(path)
 
 
+def test_a_flag_under_another_word_is_refused_with_the_mapping_that_reads_it(tmp_path):
+    names = {"terminated": "done"}
+    table = pa.table({names.get(name, name): values for name, values in table_columns(columns()).items()})
+    pq.write_table(table, tmp_path / "log.parquet")
+    with pytest.raises(MissingColumns, match=r"\(--columns terminations=done\)"):
+        load_file(tmp_path / "log.parquet")
+    read = load_file(tmp_path / "log.parquet", columns=ColumnMapping(terminations="done"))
+    np.testing.assert_array_equal(read.terminations, columns()["terminations"])
+
+
 def test_float64_files_give_the_same_log_as_float32_files(tmp_path):
     log = columns()
     wide = {name: values.astype(np.float64) for name, values in log.items()}

@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from ringfence.data.arrayfiles import KEYS, PLAIN_HEADER
-from ringfence.data.columnmapping import ColumnMapping, is_near_miss, means
+from ringfence.data.columnmapping import MATRICES, ColumnMapping, is_near_miss, means
 from ringfence.data.csvfiles import CsvStyle, read_csv
 from ringfence.data.dataset import Dataset
 from ringfence.data.hdf5files import read_hdf5
@@ -125,10 +125,12 @@ def _unused(log: RawLog, path: Path, mapping: ColumnMapping) -> list[str]:
     for column, names in absent.items():
         for name in unused:
             if means(name.lower(), column) or any(is_near_miss(name.lower(), known) for known in names):
-                none = f", or say that there is none (--columns {column}=)" if path.suffix.lower() in TABLES else ""
+                table = path.suffix.lower() in TABLES
+                mapped = f" or say so (--columns {column}={name})" if table and column not in MATRICES else ""
+                none = f", or say that there is none (--columns {column}=)" if table else ""
                 raise MissingColumns(
-                    f"{path} has '{name}' but no '{names[0]}': is it the {column}? Then rename it; otherwise give it a "
-                    f"name that is less like it{none}"
+                    f"{path} has '{name}' but no '{names[0]}': is it the {column}? Then rename it{mapped}; otherwise give "
+                    f"it a name that is less like it{none}"
                 )
     return [f"not used: {', '.join(clean(name) or 'a column without a name' for name in unused)}"] if unused else []
 
