@@ -3,17 +3,21 @@
 import re
 from collections.abc import Sequence
 
+import numpy as np
+
 from ringfence.data.dataset import Dataset
 from ringfence.deploy import Artifact
 from ringfence.errors import WrongShape
 
 GENERIC = re.compile(r"(obs|action)_\d+")  # the names of columns that were given none
 SHOWN = 3  # differences
+FAR = 0.05  # of the range of an action; bounds that are taken from logs of the same plant differ a little
 
 
 def check_columns(artifact: Artifact, log: Dataset) -> list[str]:
-    """A sentence for each kind of column, observations and actions, that the policy knows by other names than the log. An
-    error if they are the same names in another order: then every number would be taken for another one."""
+    """A sentence for each kind of column, observations and actions, that the policy knows by other names than the log, and
+    one if its actions may lie far outside the log's bounds. An error if they are the same names in another order: then
+    every number would be taken for another one."""
     pairs = {
         "observations": (artifact.observation_names, log.observation_names),
         "actions": (artifact.action_names, log.action_names),
@@ -31,7 +35,22 @@ def check_columns(artifact: Artifact, log: Dataset) -> list[str]:
             )
         if apart:
             found.append(f"the policy knows the {kind} by other names than {log.name} (policy / log: {words})")
-    return found
+    return found + _beyond_bounds(artifact, log)
+
+
+def _beyond_bounds(artifact: Artifact, log: Dataset) -> list[str]:
+    """Judging clips actions to the log's bounds: another action would be judged than the one that the policy takes."""
+    if len(artifact.action_low) != len(log.action_low):
+        return []
+    slack = FAR * (log.action_high - log.action_low)
+    beyond = (artifact.action_low < log.action_low - slack) | (artifact.action_high > log.action_high + slack)
+    words = ", ".join(
+        f"{log.action_names[i]} [{artifact.action_low[i]:g}, {artifact.action_high[i]:g}] / "
+        f"[{log.action_low[i]:g}, {log.action_high[i]:g}]"
+        for i in np.flatnonzero(beyond)[:SHOWN]
+    )
+    what = f"the policy's action bounds reach beyond those of {log.name}, to which its actions are clipped here"
+    return [f"{what} (policy / log: {words})"] if words else []
 
 
 def _are_names(names: Sequence[str]) -> bool:
