@@ -113,6 +113,8 @@ def carry_out(
             """At the member's limit, by the policy's own discount."""
             episodes = extras.get("episodes", defaults.EPISODES)
             found = evaluator(policy, episodes, seed=defaults.EVALUATION_SEED, limit=member.limit, record=True)
+            for sentence in evaluator.doubts(policy, found):
+                warnings.warn(sentence, stacklevel=2)
             return {**found.scores(), **found.scores_of_first(configuration.horizon)}
 
     with observer(directory.path if directory and extras.get("tensorboard") else None) as observe:

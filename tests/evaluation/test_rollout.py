@@ -1,6 +1,7 @@
 """Evaluation measures exactly the episodes it was asked for."""
 
 import json
+import re
 from dataclasses import replace
 
 import gymnasium
@@ -110,6 +111,36 @@ def test_a_guard_is_evaluated_with_the_cost_of_each_step():
     assert result.returns.tolist() == pytest.approx([by_policy[0] + 2, by_policy[1] + 3])
     with pytest.raises(WrongShape, match="trained for another task"):
         evaluate(Guard(noisy_policy(3), 0.0), Countdown, episodes=1, discount=0.5)
+
+
+def known_range(low, high, bounds=2.0):
+    """A policy whose log had this range of its one observation."""
+    artifact = replace(
+        noisy_policy().artifact,
+        observation_low=np.array([low]),
+        observation_high=np.array([high]),
+        action_low=np.array([-bounds]),
+        action_high=np.array([bounds]),
+    )
+    return Policy(artifact)
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (known_range(0.0, 4.0), None),
+        (known_range(-4.0, 1.5), None),  # 3 and 4 lie outside, not far
+        (known_range(270.0, 290.0), "the median, 270 to 290 in the log"),
+        (known_range(0.0, 4.0, bounds=1.0), r"\[-1, 1\] and \[-2, 2\] of action"),
+    ],
+)
+def test_a_task_in_other_units_or_with_other_bounds_is_doubted(policy, said):
+    evaluator = Evaluator(Countdown)
+    found = evaluator(policy, 3, seed=2, discount=0.5, record=True)
+    told = evaluator.doubts(policy, found)
+    assert len(told) == (0 if said is None else 1)
+    assert all(re.search(said, sentence) for sentence in told)
+    assert evaluator.doubts(half, found) == []
 
 
 def test_an_evaluator_keeps_its_environments():

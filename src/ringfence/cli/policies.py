@@ -48,21 +48,22 @@ def add_evaluate(verbs: Any) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     from ringfence.deploy import Policy
-    from ringfence.evaluation import evaluate, record_video
+    from ringfence.evaluation import Evaluator, record_video
 
     policy = Policy.load(options.policy).at_limit(options.limit)
     warn_of_unfinished({str(options.policy): policy})
-    result = evaluate(
+    evaluator = Evaluator(options.task, cost=options.cost, horizon=options.horizon)
+    result = evaluator(
         policy,
-        options.task,
-        episodes=options.episodes,
+        options.episodes,
         seed=options.seed,
         limit=options.limit,
         discount=options.discount,
         deterministic=not options.sampled,
-        cost=options.cost,
-        horizon=options.horizon,
+        record=True,
     )
+    for sentence in evaluator.doubts(policy, result):
+        print(f"warning: {sentence}", file=sys.stderr)
     if options.json:
         print(json.dumps(result.to_dict(), indent=2))
     else:

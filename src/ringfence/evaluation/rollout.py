@@ -14,6 +14,7 @@ from ringfence.data.episodes import discounted_sum
 from ringfence.deploy import Guard, Policy
 from ringfence.errors import InvalidSetting, MissingExtra, RingfenceError, WrongShape
 from ringfence.evaluation.episodes import Controller, Episode, run_episodes
+from ringfence.evaluation.match import doubts
 from ringfence.evaluation.result import Evaluation
 from ringfence.tasks.costs import Cost
 from ringfence.training import defaults
@@ -102,6 +103,12 @@ class Evaluator:
             deterministic=deterministic,
             episodes=ran if record else None,
         )
+
+    def doubts(self, policy: Controller, found: Evaluation) -> list[str]:
+        """What speaks against the task being that of the policy's log, of an evaluation with its episodes recorded."""
+        if not isinstance(policy, Policy) or found.episodes is None:
+            return []
+        return doubts(policy.artifact, found.episodes, self.envs(1)[0].action_space)
 
     def close(self) -> None:
         for env in self._envs:
