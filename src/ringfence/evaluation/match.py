@@ -1,5 +1,6 @@
 """Whether a simulated task means the same by its numbers as the log that a policy was learned from."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,13 @@ from ringfence.evaluation.episodes import Episode
 
 FAR = 0.5  # of a column's range in the log: so far outside it lie no states of the same plant, if they are not rare
 USUAL = 0.5  # of the simulated steps
-ALIKE = 0.01  # of an action's range: bounds that differ by less are the same
+BEYOND = 0.05  # of the range of an action; bounds that are taken from logs of the same plant differ a little
 SHOWN = 3  # columns
 
 
 def doubts(artifact: Artifact, episodes: list[Episode], action_space: Any) -> list[str]:
-    """A sentence if most simulated observations lie far outside the log's range, as in other units, and one if the task's
-    actions have other bounds than the policy's."""
+    """A sentence if most simulated observations lie far outside the log's range, as in other units, and one if the
+    policy's action bounds reach beyond the task's."""
     return _other_observations(artifact, episodes) + _other_bounds(artifact, action_space)
 
 
@@ -43,12 +44,20 @@ def _other_observations(artifact: Artifact, episodes: list[Episode]) -> list[str
 
 
 def _other_bounds(artifact: Artifact, action_space: Any) -> list[str]:
-    own, given = (artifact.action_low, artifact.action_high), (action_space.low, action_space.high)
-    room = ALIKE * (artifact.action_high - artifact.action_low)
-    apart = np.flatnonzero(np.any([np.abs(a - b) > room for a, b in zip(own, given, strict=True)], 0))
-    words = ", ".join(
-        f"[{own[0][i]:g}, {own[1][i]:g}] and [{given[0][i]:g}, {given[1][i]:g}] of "
-        f"{artifact.action_names[i] if artifact.action_names else f'action {i}'}"
-        for i in apart[:SHOWN]
+    names = artifact.action_names or [f"action {i}" for i in range(artifact.action_dim)]
+    beyond = beyond_bounds(artifact, action_space.low, action_space.high, names)
+    return (
+        [f"the policy's action bounds reach beyond the task's, to which its actions are clipped: {beyond}"]
+        if beyond
+        else []
     )
-    return [f"the policy and the task have other bounds of the actions: {words}"] if words else []
+
+
+def beyond_bounds(artifact: Artifact, low: np.ndarray, high: np.ndarray, names: Sequence[str]) -> str:
+    """Which actions of a policy may lie far outside these bounds, by name, with both ranges; empty if none may."""
+    slack = BEYOND * (artifact.action_high - artifact.action_low)
+    beyond = (artifact.action_low < low - slack) | (artifact.action_high > high + slack)
+    return ", ".join(
+        f"{names[i]} [{artifact.action_low[i]:g}, {artifact.action_high[i]:g}] / [{low[i]:g}, {high[i]:g}]"
+        for i in np.flatnonzero(beyond)[:SHOWN]
+    )

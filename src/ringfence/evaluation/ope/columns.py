@@ -3,15 +3,13 @@
 import re
 from collections.abc import Sequence
 
-import numpy as np
-
 from ringfence.data.dataset import Dataset
 from ringfence.deploy import Artifact
 from ringfence.errors import WrongShape
+from ringfence.evaluation.match import beyond_bounds
 
 GENERIC = re.compile(r"(obs|action)_\d+")  # the names of columns that were given none
 SHOWN = 3  # differences
-FAR = 0.05  # of the range of an action; bounds that are taken from logs of the same plant differ a little
 
 
 def check_columns(artifact: Artifact, log: Dataset) -> list[str]:
@@ -42,13 +40,7 @@ def _beyond_bounds(artifact: Artifact, log: Dataset) -> list[str]:
     """Judging clips actions to the log's bounds: another action would be judged than the one that the policy takes."""
     if len(artifact.action_low) != len(log.action_low):
         return []
-    slack = FAR * (log.action_high - log.action_low)
-    beyond = (artifact.action_low < log.action_low - slack) | (artifact.action_high > log.action_high + slack)
-    words = ", ".join(
-        f"{log.action_names[i]} [{artifact.action_low[i]:g}, {artifact.action_high[i]:g}] / "
-        f"[{log.action_low[i]:g}, {log.action_high[i]:g}]"
-        for i in np.flatnonzero(beyond)[:SHOWN]
-    )
+    words = beyond_bounds(artifact, log.action_low, log.action_high, log.action_names)
     what = f"the policy's action bounds reach beyond those of {log.name}, to which its actions are clipped here"
     return [f"{what} (policy / log: {words})"] if words else []
 
