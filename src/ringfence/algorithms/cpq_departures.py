@@ -5,16 +5,29 @@ departure is a function below with its reason, and the method says which line ea
 departure, give its line back: `class Printed(CPQ): reward_target = PaperCPQ.reward_target`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, cast, get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.checks import one_of, positive
 from ringfence.algorithms.cpq import Actions, OODActions, PaperCPQ, PerState, Scalar, State, Values, cost_bellman_target
-from ringfence.algorithms.cpq_imagined import Controller, Imagined, Plant, feedback_rate, next_slack
+from ringfence.algorithms.cpq_handout import (
+    EPISODE_COST,
+    EPISODES,
+    Choice,
+    HandOut,
+    SafeClone,
+    choice_in_words,
+    chosen,
+    episode_costs,
+    is_chosen,
+)
+from ringfence.algorithms.cpq_imagined import Controller, Imagined, Plant, feedback_rate, in_parts, next_slack
 from ringfence.algorithms.cpq_limits import (
     LimitBlind,
     band_limits,
@@ -30,6 +43,7 @@ from ringfence.algorithms.cpq_limits import (
 )
 from ringfence.algorithms.critics import Critics, fresh_critics, smaller_value
 from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec
+from ringfence.data.dataset import Dataset
 from ringfence.networks import Critic, TanhGaussianActor, polyak
 
 EpisodeEnd = Literal["ends", "neutral", "failure"]
@@ -43,8 +57,10 @@ class AveragedState(State):
     averaged_actor: TanhGaussianActor
     anchor: Scalar  # weight of `anchor_loss` on this log
     slack: Float[Array, " bands"]  # the actor is held to slack x l; one for each band of a range of limits
-    plant: Plant | None  # with the episodes imagined in it, where feedback sets the slack
+    plants: tuple[Plant, ...]  # two, where feedback sets the slack; episodes are imagined in the first
     imagined: Imagined | None
+    clone: SafeClone | None  # with states that episodes start in, where a policy is chosen to be handed out
+    starts: Float[Array, "starts obs"] | None
 
 
 def one_ood_action(actions: Float[Array, "n batch act"], kept: Bool[Array, "n batch"], key: PRNGKeyArray) -> OODActions:
@@ -173,25 +189,35 @@ class CPQ(PaperCPQ):
         failed = 0.0 if self.episode_end == "ends" else spec.terminated  # an end that belongs to the task is no failure
         anchor = jnp.asarray(anchor_on(self.anchor, failed, self.termination_anchor), jnp.float32)
         bands = band_limits(self.limits, limit)
-        plant, imagined = None, None
+        plants: tuple[Plant, ...] = ()
+        imagined, clone, starts = None, None, None
         if self.feedback > 0.0:
-            keys = jax.random.split(jax.random.fold_in(key, PLANT_KEY))
-            plant = Plant.create(spec, self.hidden, keys[0])
-            imagined = Imagined.create(spec, bands, self.discount, keys[1])
+            keys = jax.random.split(jax.random.fold_in(key, PLANT_KEY), 4)
+            plants = tuple(Plant.create(spec, self.hidden, k) for k in keys[:2])
+            imagined = Imagined.create(spec, bands, self.discount, keys[2])
+            if self.limits is None:
+                clone = SafeClone.create(self.fresh_actor(spec, keys[3]), self._actor_adam)
+                starts = jnp.zeros((EPISODES, spec.observation_dim))
         return AveragedState(
             **vars(printed),
             step=jnp.zeros((), jnp.int32),
             averaged_actor=printed.actor,
             anchor=anchor,
             slack=jnp.ones_like(bands),
-            plant=plant,
+            plants=plants,
             imagined=imagined,
+            clone=clone,
+            starts=starts,
         )
 
+    def columns(self, dataset: Dataset) -> Mapping[str, np.ndarray]:
+        """What the episode of each row cost, for the safe clone."""
+        return {EPISODE_COST: episode_costs(dataset, self.discount)}
+
     def update_detector(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
-        """Lines 4 and 5; the model of the plant learns from the same batches."""
+        """Lines 4 and 5; the models of the plant and the safe clone learn from the same batches."""
         after, metrics = super().update_detector(state, batch, key)
-        return self._fit_plant(cast(AveragedState, after), batch, metrics)
+        return self._fit_beside(cast(AveragedState, after), batch, metrics)
 
     def update(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
         """Algorithm 1 with the lines below, then the average of the actor and the feedback."""
@@ -202,21 +228,27 @@ class CPQ(PaperCPQ):
         after, metrics = update(state, batch, key)
         averaged = polyak(state.averaged_actor, after.actor, rate)
         after = replace(cast(AveragedState, after), step=state.step + 1, averaged_actor=averaged)
-        return self._imagine(*self._fit_plant(after, batch, metrics), batch)
+        return self._imagine(*self._fit_beside(after, batch, metrics), batch)
 
-    def _fit_plant(self, state: AveragedState, batch: Batch, metrics: Metrics) -> tuple[AveragedState, Metrics]:
-        if state.plant is None:
+    def _fit_beside(self, state: AveragedState, batch: Batch, metrics: Metrics) -> tuple[AveragedState, Metrics]:
+        """The models of the plant and the safe clone."""
+        if not state.plants:
             return state, metrics
-        plant, loss = state.plant.fit(batch)
-        return replace(state, plant=plant), {**metrics, "plant_loss": loss}
+        halves = in_parts(batch, len(state.plants))  # different rows for each model: their errors have less in common
+        fitted = [plant.fit(half) for plant, half in zip(state.plants, halves, strict=True)]
+        state = replace(state, plants=tuple(plant for plant, _ in fitted))
+        if state.clone is not None and state.starts is not None and EPISODE_COST in batch.extras:
+            clone = state.clone.fit(batch, state.limit, self._actor_adam)
+            state = replace(state, clone=clone, starts=jnp.resize(batch.starts, state.starts.shape))
+        return state, {**metrics, "plant_loss": fitted[0][1]}
 
     def _imagine(self, state: AveragedState, metrics: Metrics, batch: Batch) -> tuple[AveragedState, Metrics]:
-        if state.plant is None or state.imagined is None:
+        if not state.plants or state.imagined is None:
             return state, metrics
         actors = self._controller(state.actor), self._controller(state.averaged_actor)
-        imagined = state.imagined.advance(state.plant, *actors, batch.starts, self.discount)
+        imagined = state.imagined.advance(state.plants[0], *actors, batch.starts, self.discount)
         cost = imagined.cost(self.discount)
-        rate = feedback_rate(state.step, state.plant.error, self.feedback)
+        rate = feedback_rate(state.step, state.plants[0].error, self.feedback)
         slack = next_slack(state.slack, cost, band_limits(self.limits, state.limit), rate)
         metrics = {**metrics, "imagined_cost": cost.mean(), "slack": slack.mean()}
         return replace(state, imagined=imagined, slack=slack), metrics
@@ -292,6 +324,22 @@ class CPQ(PaperCPQ):
             state = replace(state, detector=LimitBlind(state.detector.cvae, state.detector.threshold))
         return super().diagnose(state, sample, key)
 
+    def hand_out(self, state: AveragedState) -> tuple[TanhGaussianActor, Choice | None]:
+        """The policy that is handed out, and why, where there was a choice."""
+        if state.clone is None or state.starts is None or state.imagined is None:
+            return state.averaged_actor, None
+        if not is_chosen(int(state.step), state.plants):
+            return state.averaged_actor, None
+        growth = state.anchor / self.anchor if self.anchor > 0.0 else jnp.ones(())
+        end = jnp.asarray(self.cost_of_end(state.limit), jnp.float32)
+        given = HandOut(state.plants, state.averaged_actor, state.clone, state.starts, state.limit, end, growth)
+        return chosen(given, int(state.imagined.horizon), self.discount)
+
     def export(self, state: State) -> Export:
+        assert isinstance(state, AveragedState)
         export = super().export(state)
-        return export if self.limits is None else export_with_limit(export, self.limits)
+        if self.limits is not None:
+            return export_with_limit(export, self.limits)
+        actor, choice = self.hand_out(state)
+        facts = {} if choice is None else {"handed_out": choice_in_words(choice)}
+        return export._replace(networks={**export.networks, "actor": actor}, facts=facts)

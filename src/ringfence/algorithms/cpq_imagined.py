@@ -5,27 +5,28 @@ path a policy of HalfCheetah cost 58 where the critic said 50, another 39 where 
 second leaves a part of it unused. So the actor is held to slack x l instead of l, and feedback sets the slack: it grows
 while imagined episodes of the policy cost less than l, and shrinks while they cost more.
 
-The model is a network, (s, a) to (s' - s, c), that learns from the same batches as CPQ. The episodes go on by one step with
-each update of the policy, so that they cost one small pass. Half of them follow the actor and half its average, which is the
-policy handed out; the one that costs more counts. With a range of limits each half has episodes of every band of limits,
-and each band its own slack.
+The model is a network, (s, a) to (s' - s, c, r, whether the episode terminates), that learns from the same batches as CPQ.
+The episodes go on by one step with each update of the policy, so that they cost one small pass. Half of them follow the
+actor and half its average; the one that costs more counts. With a range of limits each half has episodes of every band of
+limits, and each band its own slack. Which policy is handed out in the end is in `cpq_handout.py`.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.interface import Batch, Spec
 from ringfence.algorithms.optimise import Adam
 from ringfence.networks import MLP, pairs, polyak
 
 Scalar = Float[Array, ""]
-Controller = Callable[[Float[Array, "rows obs"]], Float[Array, "rows act"]]  # the actions of one half of the episodes
+Controller = Callable[[Float[Array, "*rows obs"]], Float[Array, "*rows act"]]  # the actions in these states
 
 EPISODES = 128  # under way at a time
 LONGEST = 1000  # steps of an imagined episode, at most; otherwise as many as the log's longest has
@@ -33,68 +34,107 @@ FITTED = Adam(2e-3)
 AVERAGED = 0.002  # share of the newest network in the one that imagines
 OUTSIDE = 0.1  # of a column's range in the log: further out an episode begins anew
 PREDICTED = 0.06  # with a greater error of the model there is no feedback
+TERMINATION_SIZE = 0.3  # of the column that says whether an episode terminates; its own mean square is nearly 0
 AIM = 0.97  # of the limit
 SLACK = (0.8, 1.2)
 SETTLED = 2500  # steps of the policy before its cost says anything
 HALVED = 5000  # steps after which feedback is half as fast
 
 
+class Followed(NamedTuple):
+    """What the model expects to follow pairs."""
+
+    observations: Float[Array, "*batch obs"]
+    costs: Float[Array, "*batch"]
+    rewards: Float[Array, "*batch"]
+    terminated: Float[Array, "*batch"]  # how likely
+
+
 class Plant(eqx.Module):
-    """A model of what follows an action: s' - s and c, each over its size in the log."""
+    """A model of what follows an action: s' - s, c and r, each over its size in the log, and termination."""
 
     network: MLP
     averaged: MLP  # the one that imagines
     optimiser: optax.OptState
     fitted: Int[Array, ""]  # steps
-    error: Scalar  # running mean of the loss: the share that the model leaves unexplained
-    size: Float[Array, " obs_and_cost"]  # root mean square
+    errors: Float[Array, " obs_and_cost"]  # running means of squares: the share of each column that is left unexplained
+    size: Float[Array, " columns"]  # root mean square
     low: Float[Array, " obs"]  # of the log's states seen so far
     high: Float[Array, " obs"]
 
     @classmethod
     def create(cls, spec: Spec, hidden: Sequence[int], key: PRNGKeyArray) -> "Plant":
-        columns = spec.observation_dim
-        network = MLP(columns + spec.action_dim, columns + 1, hidden, normalise=True, key=key)
+        states, columns = spec.observation_dim, spec.observation_dim + 3
+        network = MLP(states + spec.action_dim, columns, hidden, normalise=True, key=key)
         return cls(
             network=network,
             averaged=network,
             optimiser=FITTED.init(network),
             fitted=jnp.zeros((), jnp.int32),
-            error=jnp.ones(()),
-            size=jnp.ones(columns + 1),
-            low=jnp.zeros(columns),
-            high=jnp.zeros(columns),
+            errors=jnp.ones(states + 1),
+            size=jnp.ones(columns),
+            low=jnp.zeros(states),
+            high=jnp.zeros(states),
         )
 
-    def __call__(
-        self, observations: Float[Array, "batch obs"], actions: Float[Array, "batch act"]
-    ) -> tuple[Float[Array, "batch obs"], Float[Array, " batch"]]:
-        """(s', c)"""
+    @property
+    def error(self) -> Scalar:
+        """The share of states and costs that the model leaves unexplained: 1 for one that always says 0."""
+        return jnp.mean(self.errors)
+
+    def __call__(self, observations: Float[Array, "*batch obs"], actions: Float[Array, "*batch act"]) -> Followed:
         predicted = self.averaged(pairs(observations, actions)) * self.size
-        return observations + predicted[:, :-1], jnp.maximum(predicted[:, -1], 0.0)
+        changes, rest = jnp.split(predicted, (observations.shape[-1],), -1)
+        return Followed(observations + changes, jnp.maximum(rest[..., 0], 0.0), rest[..., 1], rest[..., 2])
+
+    def left(self, observations: Float[Array, "*batch obs"]) -> Bool[Array, "*batch"]:
+        """Whether states are far outside the log's."""
+        margin = OUTSIDE * (self.high - self.low)
+        return jnp.any((observations < self.low - margin) | (observations > self.high + margin), -1)
 
     def fit(self, batch: Batch) -> tuple["Plant", Scalar]:
-        """One step of Adam on the squared error, and the error: 1 for a model that always says 0."""
+        """One step of Adam on the squared error, and the error of states and costs."""
         changes = batch.next_observations - batch.observations
-        followed = jnp.concatenate([changes, batch.costs[:, None]], -1)
+        numbers = jnp.stack([batch.costs, batch.rewards, 1.0 - batch.continues], -1)
+        followed = jnp.concatenate([changes, numbers], -1)
         rate = jnp.maximum(0.01, 1.0 / (1.0 + self.fitted))
         size = jnp.sqrt((1.0 - rate) * self.size**2 + rate * jnp.mean(followed**2, 0)) + 1e-6
-        loss, gradient = jax.value_and_grad(plant_loss)(self.network, batch, followed / size)
+        size = size.at[-1].set(TERMINATION_SIZE)
+        loss = jax.value_and_grad(plant_loss, has_aux=True)
+        (_, squares), gradient = loss(self.network, batch, followed / size)
         network, optimiser = FITTED.step(gradient, self.optimiser, self.network)
-        return Plant(
+        found = squares[: self.errors.size]
+        return replace(
+            self,
             network=network,
             averaged=polyak(self.averaged, network, AVERAGED),
             optimiser=optimiser,
             fitted=self.fitted + 1,
-            error=self.error + rate * (loss - self.error),
+            errors=self.errors + rate * (found - self.errors),
             size=size,
             low=jnp.minimum(self.low, batch.observations.min(0)),
             high=jnp.maximum(self.high, batch.observations.max(0)),
-        ), loss
+        ), jnp.mean(found)
 
 
-def plant_loss(network: MLP, batch: Batch, followed: Float[Array, "batch obs_and_cost"]) -> Scalar:
-    return jnp.mean((network(pairs(batch.observations, batch.actions)) - followed) ** 2)
+def in_parts(batch: Batch, count: int) -> list[Batch]:
+    """A batch cut into `count` equal parts; rows that are left over are in none."""
+    rows = batch.costs.shape[0] // count
+    names = ("observations", "actions", "rewards", "costs", "next_observations", "continues")
+
+    def part(number: int) -> Batch:
+        cut = slice(number * rows, (number + 1) * rows)
+        return batch._replace(**{name: getattr(batch, name)[cut] for name in names})
+
+    return [part(number) for number in range(count)] if rows else [batch] * count
+
+
+def plant_loss(
+    network: MLP, batch: Batch, followed: Float[Array, "batch columns"]
+) -> tuple[Scalar, Float[Array, " columns"]]:
+    """The squared error, and that of each column."""
+    squares = jnp.mean((network(pairs(batch.observations, batch.actions)) - followed) ** 2, 0)
+    return jnp.mean(squares), squares
 
 
 class Imagined(eqx.Module):
@@ -131,7 +171,7 @@ class Imagined(eqx.Module):
         a logged episode starts in."""
         by_actor, by_average = jnp.split(self.observations, 2)
         actions = jnp.concatenate([actor(by_actor), average(by_average)])
-        following, costs = plant(self.observations, actions)
+        following, costs, _, _ = plant(self.observations, actions)
         discounted = self.discounted + discount**self.times * costs
 
         late = self.times >= self.horizon // 2
@@ -141,9 +181,7 @@ class Imagined(eqx.Module):
         whole = complete & (self.steps >= self.horizon)  # the first ones did not begin at a start
         from_start = _towards(self.from_start, discounted + beyond, whole, 0.05)
 
-        margin = OUTSIDE * (plant.high - plant.low)
-        lost = jnp.any((following < plant.low - margin) | (following > plant.high + margin), -1)
-        anew = complete | lost
+        anew = complete | plant.left(following)
         fresh = starts[jnp.arange(EPISODES) % starts.shape[0]]
         return replace(
             self,

@@ -52,12 +52,14 @@ class Export(NamedTuple):
     `kind` says how the policy acts, one of `ringfence.deploy.KINDS`; "values" is a learner's that has no policy.
     `networks` are modules of `ringfence.networks`, or `Described` where the class does not say what the inputs and outputs
     mean. `tensors` are what else the kind needs and what is worth keeping; a single number is an array of one.
-    `limit_range` is given by methods that have the limit as an input of a network."""
+    `limit_range` is given by methods that have the limit as an input of a network; `facts` are kept with the policy as they
+    are, in its metadata."""
 
     kind: str
     networks: Mapping[str, Any]
     tensors: Mapping[str, Any] = {}
     limit_range: tuple[float, float] | None = None
+    facts: Mapping[str, Any] = {}
 
 
 class Learner(Protocol):

@@ -31,7 +31,7 @@ def member_artifact(
     """What one member of a run has learned. `log` names it; `learned_from`, a part of the log or all of it, gives the
     normaliser and the ranges."""
     about = {"log": log.name, "log_fingerprint": configuration.log.fingerprint, "ringfence": __version__}
-    about |= {**metadata, "run": digest(configuration.identity())}
+    about |= {**metadata, **export.facts, "run": digest(configuration.identity())}
     if log.fingerprint != configuration.log.fingerprint:  # episodes were set aside
         about["learned_from"] = log.fingerprint
     return scaled_artifact(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.deploy import Artifact, Policy
-from ringfence.errors import CheckpointError
+from ringfence.errors import CheckpointError, RingfenceError
 from ringfence.files import atomic_write, digest, read_json, write_json
 from ringfence.training.configuration import Configuration, Member
 from ringfence.training.rundir import JUDGEMENT_FILE, STREAMS, RunDirectory, policy_file
@@ -175,8 +175,25 @@ class Run:
     def verdict_on(self, member: Member) -> Verdict:
         rows = (self.metrics, self.evaluations, self.warnings)
         return judge(
-            self.configuration, member, *rows, steps=self.steps_done, damaged=bool(self.damage), judged=self.judged
+            self.configuration,
+            member,
+            *rows,
+            steps=self.steps_done,
+            damaged=bool(self.damage),
+            judged=self.judged,
+            handed_out=self._handed_out(member),
         )
+
+    def _handed_out(self, member: Member) -> Mapping[str, Any] | None:
+        """What a method that chooses between several policies says of the one in the member's file."""
+        try:
+            artifacts = self.artifacts
+        except RingfenceError:  # a verdict does not need the policy's file
+            return None
+        found = artifacts[self.members.index(member)].metadata.get("handed_out") if artifacts else None
+        said = [found.get(key) for key in ("policy", "gain", "expected_cost")] if isinstance(found, dict) else []
+        whole = bool(said) and isinstance(said[0], str) and all(isinstance(number, float) for number in said[1:])
+        return found if whole else None
 
     @property
     def verdicts(self) -> list[Verdict]:

@@ -5,7 +5,7 @@ ones at the task's. Each sentence says which it means. A critic is held to the l
 stricter of the two readings.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -52,10 +52,12 @@ def judge(
     steps: int | None = None,
     damaged: bool = False,
     judged: bool = False,
+    handed_out: Mapping[str, Any] | None = None,
 ) -> Verdict:
     """The verdict on one member, from its last line of metrics and its last evaluation. `steps` says how many the policy
     had (None: as many as the last line says), `damaged` whether lines of the run's files could not be read, `judged` whether
-    episodes that were set aside judge the policy besides."""
+    episodes that were set aside judge the policy besides, `handed_out` which of several policies was handed out, as the
+    policy's file has it."""
     trained, tested = last_row(metrics, member, "policy"), last_row(evaluations, member)
     limit, planned = member.limit, configuration.schedule.steps
     last_line = int(trained.get("step", 0))
@@ -65,6 +67,8 @@ def judge(
     doubts = doubts_of(done, planned, needed if "qc_start" in trained else None, len(warned))
     if damaged or last_line < last_logged(done, configuration):
         doubts.append("Lines of this run's files are damaged or lost: what they said, warnings among it, is not known.")
+    if handed_out is not None and handed_out["expected_cost"] > limit:
+        doubts.append("In the model of the plant no policy was inside the limit.")
     sentences = []
     judgement: Judgement = "no estimate"
     basis: Literal["simulation", "cost critic"] | None = None
@@ -78,6 +82,7 @@ def judge(
             f"{'inside' if inside else 'OUTSIDE'} the limit of {limit:g}{_also_over_horizon(cost, configuration)}. "
             "This is an estimate from the log, not a guarantee."
         )
+        sentences += [] if handed_out is None else [_which_policy(handed_out)]
         sentences += doubts
     else:
         reason = (
@@ -102,6 +107,17 @@ def judge(
             f"{limit:g}; {tested['share_over_limit']:.0%} of episodes are over it.",
         )
     return Verdict(member.seed, limit, judgement, basis, cost, done, planned, " ".join(sentences))
+
+
+def _which_policy(handed_out: Mapping[str, Any]) -> str:
+    """Critics are of the averaged actor; what is handed out may be another policy, and a model says what that one costs."""
+    clone = "the clone of the log's safe episodes"
+    actor = f"the averaged actor with a gain of {handed_out['gain']:.3f}"
+    return (
+        f"Handed out is {clone if handed_out['policy'] == 'safe clone' else actor}, of which a fitted model of the plant "
+        f"expects a cost of {handed_out['expected_cost']:.3g} (discounted, or going on at its cost per step, whichever is "
+        "more)."
+    )
 
 
 def _also_over_horizon(cost: float, configuration: Configuration) -> str:

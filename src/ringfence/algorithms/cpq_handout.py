@@ -1,0 +1,223 @@
+"""The policy that CPQ hands out: chosen from a few by what they earn and cost in episodes of the fitted model.
+
+Critics judge single actions in logged states. How a policy does over a whole episode, and in which of several gaits it ends
+up, they do not see; a model of the plant does (`results/cpq-study/README.md`, the eleventh round). So what is handed out is
+the one of these that earns most in the model with its cost inside the limit:
+
+    tanh(gain x mean)   the averaged actor, for a few gains around 1
+    the safe clone      the logged actions of the safe episodes, made as likely as possible: BC-Safe, learned beside CPQ
+
+The gain is a dial for the cost: HalfCheetah's cost per step rises from 0.3 to 0.6 between gains of 1 and 1.1. The clone is
+there because a policy that uncertain critics improved should not be handed out where copying the log earns more.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from ringfence.algorithms.bc_safe import mean_costs
+from ringfence.algorithms.cpq_imagined import SETTLED, Controller, Plant
+from ringfence.algorithms.interface import Batch
+from ringfence.algorithms.optimise import Adam
+from ringfence.data.dataset import Dataset
+from ringfence.data.episodes import episode_table
+from ringfence.networks import TanhGaussianActor, tanh_log_prob
+
+Scalar = Float[Array, ""]
+
+EPISODE_COST = "episode_cost"  # the column that says of each row what its episode cost
+GAINS = 11
+FARTHEST = 0.1  # of a gain from 1, where no logged episode terminated
+EPISODES = 64  # imagined for each candidate and model
+NOISE = 0.5  # of what the model leaves unexplained
+WELL_PREDICTED = 0.03  # with a greater error of the models there is no choice
+CLONED = 10_000  # rows that the clone must have seen
+COMPLETED = 0.02  # of the episodes: a candidate may end early in so many more than the averaged actor does
+
+
+# The safe clone
+
+
+def episode_costs(dataset: Dataset, discount: float) -> Float[np.ndarray, "rows 1"]:
+    """For each row the discounted cost by which BC-Safe takes its episode or leaves it: the mean of its source's episodes
+    where the log names sources, else the episode's own."""
+    table = episode_table(dataset, discount)
+    costs = table.discounted_costs
+    if table.source is not None:
+        of_source = mean_costs(table)
+        costs = np.array([of_source[int(code)] for code in table.source])
+    return np.repeat(costs, table.length)[:, None].astype(np.float32)
+
+
+class SafeClone(eqx.Module):
+    """A policy that makes the logged actions of safe episodes as likely as possible, learned from CPQ's own batches."""
+
+    actor: TanhGaussianActor
+    optimiser: optax.OptState
+    rows: Scalar  # of safe episodes, seen so far
+
+    @classmethod
+    def create(cls, actor: TanhGaussianActor, adam: Adam) -> "SafeClone":
+        return cls(actor, adam.init(actor), jnp.zeros(()))
+
+    def fit(self, batch: Batch, limit: Scalar, adam: Adam) -> "SafeClone":
+        """One step of Adam on the rows whose episode is inside the limit."""
+        safe = (batch.extras[EPISODE_COST][:, 0] <= limit).astype(jnp.float32)
+        gradient = jax.grad(safe_cloning_loss)(self.actor, batch, safe)
+        actor, optimiser = adam.step(gradient, self.optimiser, self.actor)
+        return SafeClone(actor, optimiser, self.rows + safe.sum())
+
+
+def safe_cloning_loss(actor: TanhGaussianActor, batch: Batch, safe: Float[Array, " batch"]) -> Scalar:
+    """- E log pi(a | s) over the logged pairs of safe episodes; 0 in a batch without any."""
+    likelihood = tanh_log_prob(actor(batch.observations), batch.actions)
+    return -jnp.sum(jnp.where(safe > 0.0, likelihood, 0.0)) / jnp.maximum(safe.sum(), 1.0)
+
+
+# What a policy earns and costs in the model
+
+
+class Expected(NamedTuple):
+    """Means over imagined episodes, one for each candidate."""
+
+    returned: Float[Array, " candidates"]  # sum of an episode's rewards
+    cost: Float[Array, " candidates"]  # the greater of discounted cost and cost per step / (1 - discount)
+    completed: Float[Array, " candidates"]  # share of the episodes that reach the horizon
+
+
+def imagine(
+    plant: Plant, act: Controller, starts: Float[Array, "candidates episodes obs"], horizon: int, discount: float,
+    cost_of_end: Scalar, key: PRNGKeyArray,
+) -> Expected:  # fmt: skip
+    """Whole episodes in the model, from the same starts and with the same noise for every candidate. An episode ends where
+    the model expects termination and where it leaves the log's states; what would have followed costs `cost_of_end` and
+    earns nothing."""
+    spread = NOISE * jnp.sqrt(plant.errors[:-1]) * plant.size[: starts.shape[-1]]
+
+    def step(carry: tuple[Array, Array, Array], time: Array) -> tuple[tuple[Array, Array, Array], None]:
+        states, alive, sums = carry
+        following, costs, rewards, terminated = plant(states, act(states))
+        disturbed = following + spread * jax.random.normal(jax.random.fold_in(key, time), starts.shape[1:])
+        weight = discount**time
+        sums += alive * jnp.stack([rewards, weight * costs, costs, jnp.ones_like(costs)])
+        ends = (terminated > 0.5) | plant.left(disturbed)
+        sums = sums.at[1].add(alive * ends * discount * weight * cost_of_end)
+        return (jnp.clip(disturbed, plant.low, plant.high), alive * ~ends, sums), None
+
+    shape = starts.shape[:2]
+    begun = (starts, jnp.ones(shape), jnp.zeros((4, *shape)))
+    (_, alive, sums), _ = jax.lax.scan(step, begun, jnp.arange(horizon))
+    returned, discounted, costs, steps = sums.mean(-1)
+    pace = costs / steps / (1.0 - discount)
+    beyond = jnp.mean(alive, -1) * discount**horizon * pace
+    return Expected(returned, jnp.maximum(discounted + beyond, pace), jnp.mean(alive, -1))
+
+
+# The choice
+
+
+def gains_around_one(anchor_growth: Scalar) -> Float[Array, " gains"]:
+    """Candidates for the gain. Where the anchor is stronger, because logged episodes terminated, the policy is to stay
+    nearer to the log in this direction too."""
+    return 1.0 + FARTHEST / anchor_growth * jnp.linspace(-1.0, 1.0, GAINS)
+
+
+def with_gain(actor: TanhGaussianActor, gain: Scalar) -> TanhGaussianActor:
+    """The actor whose mean before the squash is `gain` times as large."""
+    last = actor.mlp.layers[-1]
+    factor = jnp.where(jnp.arange(last.bias.size) < last.bias.size // 2, gain, 1.0)
+    scaled = replace(last, weight=last.weight * factor, bias=last.bias * factor)
+    turned: TanhGaussianActor = eqx.tree_at(lambda a: a.mlp.layers[-1], actor, scaled)
+    return turned
+
+
+class Choice(NamedTuple):
+    """What is handed out, and what the model expects of it."""
+
+    clone: Bool[Array, ""]
+    gain: Scalar  # of the averaged actor; 1 where the clone is handed out
+    returned: Scalar
+    cost: Scalar
+
+
+def choose(gains: Float[Array, " gains"], expected: Expected, limit: Scalar, cloned: Bool[Array, ""]) -> Choice:
+    """The candidate that earns most in the model among those inside the limit: the averaged actor with each of the gains,
+    and as the last candidate the clone, if there is one. Without one inside it is the averaged actor as it is.
+
+    A candidate that makes more episodes end early than the averaged actor does not count. If a greater gain would earn
+    more but is outside, the gain between the two at which the cost reaches the limit is taken, by linear interpolation."""
+    plain = GAINS // 2
+    allowed = (expected.cost <= limit) & (expected.completed >= expected.completed[plain] - COMPLETED)
+    allowed &= jnp.append(jnp.ones(GAINS, bool), cloned)
+    best = jnp.argmax(jnp.where(allowed, expected.returned, -jnp.inf))
+    best = jnp.where(allowed.any(), best, plain)
+    clone = best == GAINS
+    further = jnp.minimum(best + 1, GAINS - 1)
+    rise = expected.cost[further] - expected.cost[best]
+    better = (expected.returned[further] > expected.returned[best]) & (expected.cost[further] > limit)
+    between = jnp.where(allowed[best] & better & (rise > 0.0), (limit - expected.cost[best]) / rise, 0.0)
+    between = jnp.where(clone, 0.0, jnp.clip(between, 0.0, 1.0))
+    at = jnp.minimum(best, GAINS - 1)
+    gain = jnp.where(clone, 1.0, gains[at] + between * (gains[further] - gains[at]))
+
+    def expect(values: Float[Array, " candidates"]) -> Scalar:
+        return values[best] + between * (values[further] - values[best])
+
+    return Choice(clone, gain, expect(expected.returned), expect(expected.cost))
+
+
+class HandOut(NamedTuple):
+    """What the choice is made from."""
+
+    plants: tuple[Plant, ...]
+    averaged: TanhGaussianActor
+    clone: SafeClone
+    starts: Float[Array, "starts obs"]
+    limit: Scalar
+    cost_of_end: Scalar  # see `CPQ.cost_of_end`
+    anchor_growth: Scalar
+
+
+@eqx.filter_jit
+def chosen(given: HandOut, horizon: int, discount: float) -> tuple[TanhGaussianActor, Choice]:
+    """The actor that is handed out, with the reasons."""
+    gains = gains_around_one(given.anchor_growth)
+
+    def act(states: Float[Array, "candidates episodes obs"]) -> Float[Array, "candidates episodes act"]:
+        turned = jnp.tanh(gains[:, None, None] * given.averaged(states[:-1]).mean)
+        return jnp.concatenate([turned, given.clone.actor.mode(states[-1])[None]])
+
+    first = jnp.resize(given.starts, (EPISODES, given.starts.shape[-1]))
+    starts = jnp.broadcast_to(first, (GAINS + 1, *first.shape))
+    found = [
+        imagine(plant, act, starts, horizon, discount, given.cost_of_end, jax.random.key(number))
+        for number, plant in enumerate(given.plants)
+    ]
+    expected = jax.tree.map(lambda *each: jnp.mean(jnp.stack(each), 0), *found)
+    choice = choose(gains, expected, given.limit, given.clone.rows >= CLONED)
+    turned = with_gain(given.averaged, choice.gain)
+    actor = jax.tree.map(lambda a, b: jnp.where(choice.clone, a, b), given.clone.actor, turned)
+    return actor, choice
+
+
+def is_chosen(step: int, plants: Sequence[Plant]) -> bool:
+    """Whether there is a choice: once the policy has settled, and where both models predict the plant well."""
+    return step > SETTLED and max(float(plant.error) for plant in plants) <= WELL_PREDICTED
+
+
+def choice_in_words(choice: Choice) -> dict[str, Any]:
+    """For the policy's file: which policy it is, and what the model expects of it."""
+    clone, gain = bool(choice.clone), float(choice.gain)
+    return {
+        "policy": "safe clone" if clone else "averaged actor",
+        "gain": round(gain, 4),
+        "expected_return": float(choice.returned),
+        "expected_cost": float(choice.cost),
+    }
