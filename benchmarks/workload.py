@@ -18,7 +18,9 @@ from benchmarks import reallog
 from benchmarks.machine import quick_peak, timed
 from ringfence.algorithms import CPQ, METHODS, PaperCPQ
 from ringfence.algorithms.batches import DeviceData
+from ringfence.algorithms.cpq_handout import EPISODE_COST, episode_costs
 from ringfence.algorithms.interface import Learner, Spec
+from ringfence.limits import DISCOUNT
 from ringfence.training.device import aligned_empty, spec_of, to_device
 from ringfence.training.population import compile_programs, zero_sums
 
@@ -60,6 +62,7 @@ def random_data(rows: int, observation_dim: int, action_dim: int) -> DeviceData:
         observation_scale=jnp.asarray(obs),
         action_centre=jnp.zeros_like(act),
         action_scale=jnp.asarray(act),
+        extras={EPISODE_COST: jnp.zeros((rows, 1))},
     )
 
 
@@ -67,12 +70,13 @@ def real_data(rows: int, log_rows: int) -> tuple[DeviceData, Spec]:
     """The standard log of `log_rows`, repeated up to `rows`."""
     log = reallog.read(log_rows)
     data = to_device(log)
+    extras = {EPISODE_COST: jnp.asarray(np.resize(episode_costs(log, DISCOUNT), (rows, 1)))}  # CPQ's own column
     logged = np.asarray(data.rows)
     packed = aligned_empty((rows, logged.shape[1]))
     for start in range(0, rows, len(logged)):
         packed[start : start + len(logged)] = logged[: rows - start]
     starts = data.episode_starts[data.episode_starts < rows]
-    return data._replace(rows=jax.device_put(packed), episode_starts=starts), spec_of(log)
+    return data._replace(rows=jax.device_put(packed), episode_starts=starts, extras=extras), spec_of(log)
 
 
 @dataclass

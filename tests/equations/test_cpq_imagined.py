@@ -11,24 +11,28 @@ import pytest
 from ringfence.algorithms import Batch, Spec
 from ringfence.algorithms.cpq_imagined import (
     AIM,
+    AVERAGED,
     EPISODES,
     HALVED,
     PREDICTED,
     SETTLED,
     SLACK,
+    TERMINATION_SIZE,
     Imagined,
     Plant,
     feedback_rate,
+    in_parts,
     next_slack,
     plant_loss,
 )
 from ringfence.algorithms.cpq_limits import BANDS, slack_at
 from ringfence.networks import TanhGaussianActor
-from tests.equations.conftest import ACT, OBS, small_state
+from tests.equations.conftest import ACT, OBS, ROWS, small_state
 
 DISCOUNT, HORIZON, LIMIT = 0.9, 8, 5.0
 KEY = jax.random.key(3)
 HALF = EPISODES // 2
+COST, REWARD, TERMINATION = OBS, OBS + 1, OBS + 2  # columns of the model, after the changes of the state
 
 
 def forward(mlp, x):
@@ -45,8 +49,12 @@ def forward(mlp, x):
 
 @pytest.fixture
 def plant(batch):
+    """Its network says costs of either sign."""
     fresh = Plant.create(Spec(OBS, ACT), (8, 8), KEY)
-    return replace(fresh, size=jnp.asarray([0.5, 0.1, 0.2, 2.0]), low=jnp.full(OBS, -1.5), high=jnp.full(OBS, 1.5))
+    raised = eqx.tree_at(lambda mlp: mlp.layers[-1].bias, fresh.network, replace_fn=lambda bias: bias.at[COST].add(0.9))
+    size = jnp.asarray([0.5, 0.1, 0.2, 2.0, 7.0, 0.3])
+    fresh = replace(fresh, network=raised, averaged=raised, size=size)
+    return replace(fresh, low=jnp.full(OBS, -1.5), high=jnp.full(OBS, 1.5))
 
 
 @pytest.fixture
@@ -58,41 +66,165 @@ def modes(actors):
     return [actor.mode for actor in actors]
 
 
-def test_the_error_is_the_mean_square_over_rows_and_columns(plant, batch):
-    followed = np.random.default_rng(0).normal(size=(len(batch.costs), OBS + 1))
-    told = forward(plant.network, np.concatenate([batch.observations, batch.actions], -1))
-    expected = np.mean((told - followed) ** 2)
-    assert float(plant_loss(plant.network, batch, jnp.asarray(followed))) == pytest.approx(expected, rel=1e-5)
+def followed_by(batch):
+    """What the model learns to tell of each row: the change of the state, cost, reward and whether the episode ended."""
+    rows = []
+    for i in range(len(batch.costs)):
+        change = np.asarray(batch.next_observations[i], np.float64) - np.asarray(batch.observations[i], np.float64)
+        rows.append([*change, float(batch.costs[i]), float(batch.rewards[i]), float(batch.continues[i] == 0)])
+    return np.asarray(rows)
 
 
-def test_what_follows_is_the_change_and_the_cost_in_their_units(plant, batch):
+def squared_errors(network, batch, followed):
+    """For each column the mean of squares over the rows, in NumPy."""
+    told = forward(network, np.concatenate([batch.observations, batch.actions], -1))
+    return np.mean((told - followed) ** 2, 0)
+
+
+def test_the_loss_is_the_mean_square_over_rows_and_columns_and_comes_with_that_of_each_column(plant, batch):
+    followed = np.random.default_rng(0).normal(size=(len(batch.costs), OBS + 3))
+    expected = squared_errors(plant.network, batch, followed)
+    loss, squares = plant_loss(plant.network, batch, jnp.asarray(followed))
+    assert float(loss) == pytest.approx(expected.mean(), rel=1e-5)
+    np.testing.assert_allclose(squares, expected, rtol=1e-5)
+
+
+def test_what_follows_is_the_change_the_cost_the_reward_and_termination_in_their_units(plant, batch):
+    """Costs are never negative, rewards may be. With an axis more in front, each row is told the same."""
     told = forward(plant.averaged, np.concatenate([batch.observations, batch.actions], -1)) * np.asarray(plant.size)
-    following, costs = plant(batch.observations, batch.actions)
-    np.testing.assert_allclose(following, batch.observations + told[:, :-1], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(costs, np.maximum(told[:, -1], 0.0), rtol=1e-4, atol=1e-5)
+    assert told[:, COST].min() < 0.0 < told[:, COST].max()
+    assert told[:, REWARD].min() < 0.0
+    found = plant(batch.observations, batch.actions)
+    np.testing.assert_allclose(found.observations, batch.observations + told[:, :OBS], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.costs, np.maximum(told[:, COST], 0.0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.rewards, told[:, REWARD], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.terminated, told[:, TERMINATION], rtol=1e-4, atol=1e-5)
+    twice = plant(*(jnp.stack([x, x]) for x in (batch.observations, batch.actions)))
+    for many, once in zip(twice, found, strict=True):
+        np.testing.assert_allclose(many, np.stack([once, once]), rtol=1e-5, atol=1e-6)
+
+
+def test_it_is_the_averaged_network_that_tells_what_follows(plant, batch):
+    other = Plant.create(Spec(OBS, ACT), (8, 8), jax.random.key(9)).network
+    here, there = (each(batch.observations, batch.actions) for each in (plant, replace(plant, network=other)))
+    for a, b in zip(here, there, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_one_fit_goes_down_the_gradient_and_keeps_size_and_range(plant, batch):
     plant = replace(plant, low=jnp.zeros(OBS), high=jnp.zeros(OBS))
-    after, loss = plant.fit(batch)
-    changes = np.concatenate([batch.next_observations - batch.observations, batch.costs[:, None]], -1)
-    np.testing.assert_allclose(after.size, np.sqrt(np.mean(changes**2, 0)), rtol=1e-4)  # the first batch sets it
+    after, error = plant.fit(batch)
+    numbers = followed_by(batch)
+    assert 0.0 < numbers[:, TERMINATION].mean() < 1.0  # both kinds of rows
+    size = np.sqrt(np.mean(numbers**2, 0))  # the first batch sets it
+    size[TERMINATION] = TERMINATION_SIZE
+    np.testing.assert_allclose(after.size, size, rtol=1e-4)
     np.testing.assert_array_equal(after.low, np.minimum(0.0, np.min(batch.observations, 0)))
     np.testing.assert_array_equal(after.high, np.maximum(0.0, np.max(batch.observations, 0)))
-    followed = jnp.asarray(changes) / after.size
-    assert float(plant_loss(after.network, batch, followed)) < float(loss)
-    assert float(after.error) == pytest.approx(float(loss), rel=1e-5)
-    second, _ = after.fit(batch._replace(costs=3.0 * batch.costs))
-    square = 0.5 * after.size[-1] ** 2 + 0.5 * np.mean((3.0 * batch.costs) ** 2)
-    assert float(second.size[-1]) == pytest.approx(float(np.sqrt(square)), rel=1e-4)
+    assert int(after.fitted) == 1
+
+    before, then = (squared_errors(network, batch, numbers / size) for network in (plant.network, after.network))
+    assert then.mean() < before.mean()
+    np.testing.assert_allclose(after.errors, before[: OBS + 1], rtol=1e-4)  # of the network before the step
+    assert float(error) == pytest.approx(before[: OBS + 1].mean(), rel=1e-4)
+
+    second, _ = after.fit(batch._replace(costs=3.0 * batch.costs, continues=jnp.zeros(ROWS)))
+    square = 0.5 * after.size[COST] ** 2 + 0.5 * np.mean((3.0 * batch.costs) ** 2)
+    assert float(second.size[COST]) == pytest.approx(float(np.sqrt(square)), rel=1e-4)
+    assert float(second.size[TERMINATION]) == np.float32(TERMINATION_SIZE)
+
+
+def test_each_column_has_a_part_in_the_first_step(plant, batch):
+    """Adam's first step is its rate against the sign of the gradient. The gradient in the last bias is twice the mean error
+    over the columns' number: of states, cost, reward and termination alike."""
+    after, _ = plant.fit(batch)
+    numbers = followed_by(batch)
+    size = np.sqrt(np.mean(numbers**2, 0))
+    size[TERMINATION] = TERMINATION_SIZE
+    told = forward(plant.network, np.concatenate([batch.observations, batch.actions], -1))
+    gradient = 2.0 * np.mean(told - numbers / size, 0) / (OBS + 3)
+    assert np.abs(gradient).min() > 1e-3
+    moved = np.asarray(after.network.layers[-1].bias) - np.asarray(plant.network.layers[-1].bias)
+    np.testing.assert_allclose(moved, -2e-3 * np.sign(gradient), rtol=1e-2)
+
+
+def test_errors_are_running_means_of_states_and_cost_and_the_error_is_their_mean(plant, batch):
+    plant = replace(plant, errors=jnp.asarray([0.1, 0.2, 0.3, 0.8]))
+    assert float(plant.error) == pytest.approx((0.1 + 0.2 + 0.3 + 0.8) / 4, rel=1e-6)
+    for fitted, rate in ((0, 1.0), (1, 0.5), (4, 0.2), (99, 0.01), (10_000, 0.01)):
+        size = np.sqrt((1 - rate) * np.asarray(plant.size) ** 2 + rate * np.mean(followed_by(batch) ** 2, 0))
+        size[TERMINATION] = TERMINATION_SIZE
+        now = squared_errors(plant.network, batch, followed_by(batch) / size)[: OBS + 1]
+        after, error = replace(plant, fitted=jnp.asarray(fitted)).fit(batch)
+        np.testing.assert_allclose(after.errors, (1 - rate) * np.asarray(plant.errors) + rate * now, rtol=1e-4)
+        assert float(after.error) == pytest.approx(float(np.asarray(after.errors).mean()), rel=1e-5)
+        assert float(error) == pytest.approx(now.mean(), rel=1e-4)  # that of this batch
+
+
+def test_rewards_and_terminations_do_not_count_as_errors(plant, batch):
+    other = batch._replace(rewards=100.0 * batch.rewards + 50.0, continues=1.0 - batch.continues)
+    one, two = (plant.fit(rows) for rows in (batch, other))
+    np.testing.assert_array_equal(one[0].errors, two[0].errors)
+    assert float(one[1]) == float(two[1])
+
+
+def test_the_network_that_imagines_follows_the_newest_one(plant, batch):
+    plant = replace(plant, averaged=Plant.create(Spec(OBS, ACT), (8, 8), jax.random.key(9)).network)
+    after, _ = plant.fit(batch)
+    for old, new, average in zip(*map(jax.tree.leaves, (plant.averaged, after.network, after.averaged)), strict=True):
+        np.testing.assert_allclose(average, (1 - AVERAGED) * old + AVERAGED * new, rtol=1e-4, atol=1e-7)
+
+
+def test_states_are_left_where_a_column_is_a_tenth_of_its_range_outside_the_log(plant):
+    """Ranges of [-1, 3], [0, 1] and [5, 5.5]: margins of 0.4, 0.1 and 0.05."""
+    plant = replace(plant, low=jnp.asarray([-1.0, 0.0, 5.0]), high=jnp.asarray([3.0, 1.0, 5.5]))
+    rows = [
+        ([0.0, 0.5, 5.2], False),
+        ([-1.39, -0.09, 4.96], False),
+        ([3.39, 1.09, 5.54], False),
+        ([-1.41, 0.5, 5.2], True),
+        ([3.41, 0.5, 5.2], True),
+        ([0.0, -0.11, 5.2], True),
+        ([0.0, 1.11, 5.2], True),
+        ([0.0, 0.5, 4.94], True),
+        ([0.0, 0.5, 5.56], True),
+        ([9.0, 9.0, 9.0], True),
+    ]
+    states, expected = jnp.asarray([state for state, _ in rows]), [left for _, left in rows]
+    np.testing.assert_array_equal(plant.left(states), expected)
+    np.testing.assert_array_equal(plant.left(states.reshape(2, 5, OBS)), np.reshape(expected, (2, 5)))
+
+
+def test_a_batch_is_cut_into_equal_parts_and_rows_that_are_left_over_are_in_none(batch):
+    seven = batch._replace(
+        **{name: jnp.concatenate([getattr(batch, name), getattr(batch, name)[:1]]) for name in batch._fields[:6]}
+    )
+    assert batch._fields[:6] == ("observations", "actions", "rewards", "costs", "next_observations", "continues")
+    for count, rows in ((1, [[0, 1, 2, 3, 4, 5, 6]]), (2, [[0, 1, 2], [3, 4, 5]]), (3, [[0, 1], [2, 3], [4, 5]])):
+        parts = in_parts(seven, count)
+        assert len(parts) == count
+        for part, mine in zip(parts, rows, strict=True):
+            for name in batch._fields[:6]:
+                np.testing.assert_array_equal(getattr(part, name), np.asarray(getattr(seven, name))[mine])
+            np.testing.assert_array_equal(part.starts, batch.starts)
+
+
+def test_a_batch_with_fewer_rows_than_parts_is_every_part(batch):
+    one = batch._replace(**{name: getattr(batch, name)[:1] for name in batch._fields[:6]})
+    parts = in_parts(one, 2)
+    assert len(parts) == 2
+    for part in parts:
+        assert all(map(np.array_equal, *map(jax.tree.leaves, (part, one))))
 
 
 def test_it_learns_a_linear_plant():
+    """Episodes terminate where the first number of the state is over 1."""
     rng = np.random.default_rng(2)
     pull, push = np.array([[0.9, 0.1], [-0.1, 0.8]]), np.array([[0.3], [0.1]])
     states, actions = rng.normal(size=(4096, 2)), rng.uniform(-1, 1, size=(4096, 1))
     following, costs = states @ pull.T + actions @ push.T, np.abs(actions[:, 0])
-    columns = [jnp.asarray(x, jnp.float32) for x in (states, actions, costs, costs, following, np.ones(4096))]
+    rewards, goes_on = 5.0 * states[:, 1] - 2.0, states[:, 0] <= 1.0
+    columns = [jnp.asarray(x, jnp.float32) for x in (states, actions, rewards, costs, following, goes_on)]
     log = Batch(*columns, starts=jnp.asarray(states[:8], jnp.float32))
 
     def one(plant, key):
@@ -102,9 +234,12 @@ def test_it_learns_a_linear_plant():
 
     plant, losses = jax.lax.scan(one, Plant.create(Spec(2, 1), (32, 32), KEY), jax.random.split(KEY, 3000))
     assert float(losses[-100:].mean()) < 0.01
-    told, cost = plant(log.observations, log.actions)
-    assert float(jnp.sqrt(jnp.mean((told - log.next_observations) ** 2))) < 0.03
-    assert float(jnp.mean(jnp.abs(cost - log.costs))) < 0.05
+    told = plant(log.observations, log.actions)
+    assert float(jnp.sqrt(jnp.mean((told.observations - log.next_observations) ** 2))) < 0.03
+    assert float(jnp.mean(jnp.abs(told.costs - log.costs))) < 0.05
+    assert float(jnp.mean(jnp.abs(told.rewards - log.rewards))) < 0.25  # a twentieth of their spread
+    assert np.mean((np.asarray(told.terminated) > 0.5) == ~goes_on) > 0.97
+    assert float(told.terminated[states[:, 0] > 1.5].min()) > 0.5
 
 
 def imagined_once(seed=0, times=None):
@@ -129,7 +264,7 @@ def test_a_step_of_every_episode_is_the_loop_over_them(plant, actors, batch):
         half = int(i >= HALF)
         action = np.tanh(forward(actors[half].mlp, state)[:ACT])
         told = forward(plant.averaged, np.concatenate([state, action])) * np.asarray(plant.size)
-        following, cost = state + told[:-1], max(told[-1], 0.0)
+        following, cost = state + told[:OBS], max(told[COST], 0.0)
         time = i % HORIZON
         total = float(before.discounted[i]) + DISCOUNT**time * cost
         lost = bool(np.any(np.abs(following) > 1.5 + 0.1 * 3.0))
@@ -146,6 +281,7 @@ def test_a_step_of_every_episode_is_the_loop_over_them(plant, actors, batch):
             assert int(after.times[i]) == time + 1
             assert float(after.discounted[i]) == pytest.approx(total, rel=1e-4)
     assert all(0 < sum(rows) < HALF for rows in lost_rows)  # both happen
+    assert all(0.0 == min(costs) < max(costs) for costs in late)
     pace = [0.1 * LIMIT + 0.005 * (np.mean(costs) - 0.1 * LIMIT) for costs in late]
     np.testing.assert_allclose(after.pace, pace, rtol=1e-4)
     tails = [DISCOUNT**HORIZON * p / (1 - DISCOUNT) for p in pace]
@@ -164,7 +300,7 @@ def test_a_constant_cost_is_found_whatever_the_horizon(actors, batch):
     """A plant that stands still and costs 0.3 a step: 0.3 / (1 - discount) from the start, and as a pace."""
     plant = Plant.create(Spec(OBS, ACT), (8,), KEY)
     still = jax.tree.map(jnp.zeros_like, plant.averaged)
-    still = eqx.tree_at(lambda mlp: mlp.layers[-1].bias, still, jnp.asarray([0, 0, 0, 0.3]))
+    still = eqx.tree_at(lambda mlp: mlp.layers[-1].bias, still, jnp.asarray([0, 0, 0, 0.3, -7.0, 1.0]))
     plant = replace(plant, averaged=still, low=jnp.full(OBS, -9.0), high=jnp.full(OBS, 9.0))
     imagined = Imagined.create(Spec(OBS, ACT, horizon=HORIZON), jnp.asarray([LIMIT]), DISCOUNT, KEY)
     step = jax.jit(lambda x: x.advance(plant, *modes(actors), batch.starts, DISCOUNT))
@@ -227,21 +363,58 @@ def test_the_actor_is_held_to_slack_times_the_limit(batch, departed):
     assert float(losses[0]) != pytest.approx(float(losses[2]), rel=1e-3)
 
 
+def known(plants):
+    """The models, as if they had learned for long and explained everything."""
+    return tuple(
+        replace(plant, errors=jnp.zeros_like(plant.errors), fitted=jnp.asarray(10_000, jnp.int32)) for plant in plants
+    )
+
+
 def test_an_update_learns_the_plant_and_moves_the_slack_only_after_the_policy_settled(batch, departed):
     state = small_state(departed)
     after, metrics = departed.update(state, batch, KEY)
-    assert int(after.plant.fitted) == 1
+    assert [int(plant.fitted) for plant in after.plants] == [1, 1]
     assert int(after.imagined.steps) == 1
     assert float(after.slack[0]) == 1.0
     assert "imagined_cost" in metrics
-    known = replace(state.plant, error=jnp.zeros(()), fitted=jnp.asarray(10_000))
-    late, _ = departed.update(replace(state, step=jnp.asarray(SETTLED), plant=known), batch, KEY)
-    assert 0.0 < float(late.plant.error) < PREDICTED
-    rate = float(feedback_rate(jnp.asarray(SETTLED + 1), late.plant.error, departed.feedback))
+    late, _ = departed.update(replace(state, step=jnp.asarray(SETTLED), plants=known(state.plants)), batch, KEY)
+    error = late.plants[0].error
+    assert 0.0 < float(error) < PREDICTED
+    rate = float(feedback_rate(jnp.asarray(SETTLED + 1), error, departed.feedback))
     cost = float(late.imagined.cost(departed.discount)[0])
     assert float(late.slack[0]) == pytest.approx(1.0 + rate * (AIM - cost / 0.05), abs=1e-5)
+    assert abs(float(late.slack[0]) - 1.0) > 1e-4
+    unknown = replace(late.plants[0], errors=jnp.full(OBS + 1, 2 * PREDICTED))
+    badly, _ = departed.update(
+        replace(state, step=jnp.asarray(SETTLED), plants=(unknown, known(state.plants)[1])), batch, KEY
+    )
+    assert float(badly.slack[0]) == 1.0
     detector, _ = departed.update_detector(state, batch, KEY)
-    assert int(detector.plant.fitted) == 1
+    assert [int(plant.fitted) for plant in detector.plants] == [1, 1]
+
+
+def test_there_are_two_models_and_each_learns_from_its_own_half_of_the_batch(batch, departed):
+    state = small_state(departed)
+    assert len(state.plants) == 2
+    first, second = (np.asarray(plant.network.layers[0].weight) for plant in state.plants)
+    assert np.abs(first - second).min() > 0.0  # different from the start
+    halves = in_parts(batch, 2)
+    expected = [plant.fit(half) for plant, half in zip(state.plants, halves, strict=True)]
+    for learn in (departed.update, departed.update_detector):
+        after, metrics = learn(state, batch, KEY)
+        for mine, (theirs, _) in zip(after.plants, expected, strict=True):
+            for a, b in zip(*map(jax.tree.leaves, (mine, theirs)), strict=True):
+                np.testing.assert_array_equal(a, b)
+        assert float(metrics["plant_loss"]) == float(expected[0][1])
+
+
+def test_episodes_are_imagined_in_the_first_model(batch, departed):
+    state = small_state(departed)
+    after, _ = departed.update(state, batch, KEY)
+    actors = after.actor.mode, after.averaged_actor.mode
+    expected = state.imagined.advance(after.plants[0], *actors, batch.starts, departed.discount)
+    for a, b in zip(*map(jax.tree.leaves, (after.imagined, expected)), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_a_range_of_limits_has_a_pace_and_a_cost_for_each_band(plant, actors, batch):
@@ -256,7 +429,7 @@ def test_a_range_of_limits_has_a_pace_and_a_cost_for_each_band(plant, actors, ba
             states = np.asarray(before.observations, np.float64)[rows]
             actions = np.tanh(forward(actors[half].mlp, states)[:, :ACT])
             told = forward(plant.averaged, np.concatenate([states, actions], -1)) * np.asarray(plant.size)
-            was, now = (1 - DISCOUNT) * limits[band], np.maximum(told[:, -1], 0.0).mean()
+            was, now = (1 - DISCOUNT) * limits[band], np.maximum(told[:, COST], 0.0).mean()
             assert float(after.pace[4 * half + band]) == pytest.approx(was + 0.005 * (now - was), rel=1e-4)
     np.testing.assert_allclose(after.from_start, np.tile(limits, 2), rtol=1e-6)  # none is complete
     costs = np.maximum(np.asarray(after.from_start), np.asarray(after.pace) / (1 - DISCOUNT))
@@ -285,11 +458,11 @@ def test_each_band_of_a_range_moves_its_own_slack(batch, departed):
     method = replace(departed, limits=(20.0, 60.0))
     state = method.init(KEY, jnp.asarray(40.0), Spec(OBS, ACT))
     assert state.slack.shape == (BANDS,)
-    known = replace(state.plant, error=jnp.zeros(()), fitted=jnp.asarray(10_000))
     costs = jnp.asarray([10.0, 30.0, 30.0, 90.0, 40.0, 45.0, 50.0, 57.0])
     imagined = replace(state.imagined, from_start=jnp.tile(costs, 2), pace=jnp.zeros(2 * BANDS))
-    late, _ = method.update(replace(state, step=jnp.asarray(SETTLED), plant=known, imagined=imagined), batch, KEY)
-    rate = float(feedback_rate(jnp.asarray(SETTLED + 1), late.plant.error, method.feedback))
+    settled = replace(state, step=jnp.asarray(SETTLED), plants=known(state.plants), imagined=imagined)
+    late, _ = method.update(settled, batch, KEY)
+    rate = float(feedback_rate(jnp.asarray(SETTLED + 1), late.plants[0].error, method.feedback))
     now = np.asarray(late.imagined.cost(method.discount))  # after one more step of the episodes
     middles = 20.0 + 40.0 * (np.arange(BANDS) + 0.5) / BANDS
     np.testing.assert_allclose(late.slack, 1.0 + rate * (AIM - now / middles), atol=1e-5)
@@ -299,8 +472,8 @@ def test_each_band_of_a_range_moves_its_own_slack(batch, departed):
 def test_without_feedback_there_is_no_model(batch, departed):
     method = replace(departed, feedback=0.0)
     state = method.init(KEY, jnp.asarray(30.0), Spec(OBS, ACT))
-    assert state.plant is None
-    assert state.imagined is None
+    assert state.plants == ()
+    assert (state.imagined, state.clone, state.starts) == (None, None, None)
     after, metrics = method.update(replace(state, step=jnp.asarray(SETTLED)), batch, KEY)
     assert float(after.slack[0]) == 1.0
     assert "slack" not in metrics

@@ -1,8 +1,10 @@
 """A run as an object, from memory and from its directory."""
 
 import json
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -76,6 +78,33 @@ def test_the_verdict_is_kept_beside_the_policies(trained):
     assert [v["limit"] for v in stored] == [5.0, 7.0]
     assert [v["judgement"] for v in stored] == [v.judgement for v in trained.verdicts]
     assert trained.verdicts[1].words in (trained.path / "verdict.txt").read_text()
+
+
+SAID = {"policy": "safe clone", "gain": 1.0, "expected_return": 3.0, "expected_cost": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        (SAID, True),
+        ({**SAID, "expected_cost": "4"}, False),  # a file that somebody edited
+        ({**SAID, "policy": 7}, False),
+        ({"policy": "safe clone"}, False),
+        ("safe clone", False),
+        (None, False),
+    ],
+)
+def test_the_verdict_names_the_policy_that_its_file_says_was_chosen(trained, said, named):
+    artifacts = [replace(a, metadata={**a.metadata, "handed_out": said}) for a in trained.artifacts]
+    run = Run(trained.configuration, trained.metrics, [], trained.warnings, artifacts=artifacts)
+    assert all(("clone of the log's safe episodes" in verdict.words) == named for verdict in run.verdicts)
+
+
+def test_a_verdict_does_not_need_the_policy_file(trained, tmp_path):
+    copied = shutil.copytree(trained.path, tmp_path / "run")
+    for file in copied.glob("policy*.safetensors"):
+        file.write_bytes(b"damaged")
+    assert Run.load(copied).verdict.judgement == trained.verdict.judgement
 
 
 def test_a_directory_that_is_no_run_is_refused(tmp_path):

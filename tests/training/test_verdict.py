@@ -54,6 +54,28 @@ def test_the_judgement_follows_from_the_last_numbers(rows, wanted):
     assert judge(configuration(), MEMBER, *rows).judgement == wanted
 
 
+def handed_out(policy="averaged actor", cost=9.5):
+    return {"policy": policy, "gain": 1.0371, "expected_return": 5.0, "expected_cost": cost}
+
+
+def test_a_policy_that_was_chosen_is_named_with_what_the_model_expects_of_it():
+    words = judge(configuration(), MEMBER, trained(9.0), [], [], handed_out=handed_out()).words
+    assert "Handed out is the averaged actor with a gain of 1.037" in words
+    assert "expects a cost of 9.5" in words
+    clone = judge(configuration(), MEMBER, trained(9.0), [], [], handed_out=handed_out("safe clone")).words
+    assert "Handed out is the clone of the log's safe episodes" in clone
+    assert "Handed out" not in judge(configuration(), MEMBER, trained(9.0), [], []).words
+
+
+@pytest.mark.parametrize(
+    ("critic", "model", "wanted"), [(9.0, 10.0, "inside"), (9.0, 10.1, "unsure"), (11.0, 9.0, "outside")]
+)
+def test_a_policy_that_costs_more_than_the_limit_in_the_model_is_not_called_inside(critic, model, wanted):
+    found = judge(configuration(), MEMBER, trained(critic), [], [], handed_out=handed_out(cost=model))
+    assert found.judgement == wanted
+    assert ("no policy was inside" in found.words) == (model > 10.0)
+
+
 def test_a_policy_that_is_older_than_its_last_lines_is_not_called_inside():
     """Interrupted at 17,500 steps: the simulation was of an earlier policy, and what it said is told with its step."""
     earlier = judge(configuration(), MEMBER, trained(9.0, step=17_000), simulated(9.0, step=15_000), [], steps=17_500)

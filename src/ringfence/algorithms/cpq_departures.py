@@ -333,7 +333,9 @@ class CPQ(PaperCPQ):
         growth = state.anchor / self.anchor if self.anchor > 0.0 else jnp.ones(())
         end = jnp.asarray(self.cost_of_end(state.limit), jnp.float32)
         given = HandOut(state.plants, state.averaged_actor, state.clone, state.starts, state.limit, end, growth)
-        return chosen(given, int(state.imagined.horizon), self.discount)
+        actor, choice = chosen(given, int(state.imagined.horizon), self.discount)
+        expected = jnp.stack([choice.returned, choice.cost])
+        return (actor, choice) if bool(jnp.isfinite(expected).all()) else (state.averaged_actor, None)
 
     def export(self, state: State) -> Export:
         assert isinstance(state, AveragedState)

@@ -114,6 +114,7 @@ def _which_policy(handed_out: Mapping[str, Any]) -> str:
     clone = "the clone of the log's safe episodes"
     actor = f"the averaged actor with a gain of {handed_out['gain']:.3f}"
     return (
+        "The critic is of the averaged actor. "
         f"Handed out is {clone if handed_out['policy'] == 'safe clone' else actor}, of which a fitted model of the plant "
         f"expects a cost of {handed_out['expected_cost']:.3g} (discounted, or going on at its cost per step, whichever is "
         "more)."

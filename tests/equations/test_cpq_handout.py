@@ -1,0 +1,793 @@
+"""The safe clone, the episodes in which policies are compared, and the choice of the one handed out, against plain NumPy."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ringfence.algorithms import Spec, cpq_handout
+from ringfence.algorithms.cpq_handout import (
+    CLONED,
+    COMPLETED,
+    EPISODE_COST,
+    EPISODES,
+    FARTHEST,
+    GAINS,
+    NOISE,
+    WELL_PREDICTED,
+    Choice,
+    Expected,
+    HandOut,
+    SafeClone,
+    choice_in_words,
+    choose,
+    chosen,
+    episode_costs,
+    gains_around_one,
+    imagine,
+    is_chosen,
+    safe_cloning_loss,
+    with_gain,
+)
+from ringfence.algorithms.cpq_imagined import SETTLED, Plant
+from ringfence.algorithms.optimise import Adam
+from ringfence.data import Dataset
+from ringfence.networks import TanhGaussianActor
+from tests.equations import reference
+from tests.equations.conftest import ACT, OBS, ROWS, small_state
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+KEY = jax.random.key(3)
+DISCOUNT, HORIZON = 0.9, 12
+COST, REWARD, TERMINATION = OBS, OBS + 1, OBS + 2  # columns of the model, after the changes of the state
+PLAIN = GAINS // 2
+
+
+def same(one, two):
+    return all(map(np.array_equal, *map(jax.tree.leaves, (one, two))))
+
+
+# The safe clone
+
+LENGTHS = (3, 1, 5, 2, 4)
+COSTS = np.random.default_rng(4).uniform(size=sum(LENGTHS))
+
+
+def log_of_episodes(sources=None):
+    """Episodes of different lengths; the last but one was terminated."""
+    rows = sum(LENGTHS)
+    ends = np.cumsum(LENGTHS) - 1
+    truncations, terminations = np.isin(np.arange(rows), ends), np.arange(rows) == ends[-2]
+    return Dataset.from_arrays(
+        observations=np.arange(rows)[:, None],
+        next_observations=np.arange(rows)[:, None],
+        actions=np.zeros((rows, 1)),
+        rewards=np.ones(rows),
+        costs=COSTS,
+        terminations=terminations,
+        truncations=truncations & ~terminations,
+        source=None if sources is None else np.repeat(sources, LENGTHS),
+        source_names=() if sources is None else ("a", "b", "c"),
+    )
+
+
+def discounted_costs(discount):
+    """Of each episode, by a loop over its rows."""
+    found, row = [], 0
+    for length in LENGTHS:
+        found.append(sum(discount**t * COSTS[row + t] for t in range(length)))
+        row += length
+    return found
+
+
+def test_without_sources_a_row_has_the_discounted_cost_of_its_episode():
+    expected = [cost for cost, length in zip(discounted_costs(0.5), LENGTHS, strict=True) for _ in range(length)]
+    found = episode_costs(log_of_episodes(), 0.5)
+    assert (found.shape, found.dtype) == ((sum(LENGTHS), 1), np.float32)
+    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-6)
+
+
+def test_with_sources_a_row_has_the_mean_over_the_episodes_of_its_source():
+    """The third source wrote one episode, the first two have two each."""
+    costs, sources = discounted_costs(0.5), [1, 0, 1, 2, 0]
+    means = {0: (costs[1] + costs[4]) / 2, 1: (costs[0] + costs[2]) / 2, 2: costs[3]}
+    expected = [means[source] for source, length in zip(sources, LENGTHS, strict=True) for _ in range(length)]
+    found = episode_costs(log_of_episodes(sources), 0.5)
+    assert (found.shape, found.dtype) == ((sum(LENGTHS), 1), np.float32)
+    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-6)
+
+
+def test_cpq_asks_for_the_costs_of_episodes_at_its_own_discount(departed):
+    columns = replace(departed, discount=0.5).columns(log_of_episodes())
+    assert list(columns) == ["episode_cost"] == [EPISODE_COST]
+    np.testing.assert_array_equal(columns[EPISODE_COST], episode_costs(log_of_episodes(), 0.5))
+
+
+@pytest.fixture
+def actor():
+    return TanhGaussianActor(OBS, ACT, (8, 8), key=jax.random.key(5))
+
+
+def log_likelihood(actor, observation, action):
+    """The density of a = tanh(u) is that of u over |da/du| = 1 - a^2, dimension by dimension."""
+    output = reference.mlp(actor.mlp, observation)
+    mean, log_std = output[:ACT], np.clip(output[ACT:], -5, 2)
+    total = 0.0
+    for j in range(ACT):
+        z = (np.arctanh(action[j]) - mean[j]) / np.exp(log_std[j])
+        density = np.exp(-0.5 * z**2) / (np.sqrt(2 * np.pi) * np.exp(log_std[j]))
+        total += np.log(density / (1 - action[j] ** 2))
+    return total
+
+
+SAFE = np.array([1, 0, 1, 0, 0, 1], np.float32)
+
+
+def test_the_loss_of_the_clone_is_the_negative_mean_log_density_over_safe_rows(actor, batch):
+    pairs = list(zip(np.asarray(batch.observations), np.asarray(batch.actions, np.float64), strict=True))
+    for safe in (SAFE, np.eye(ROWS, dtype=np.float32)[4], np.ones(ROWS, np.float32)):
+        expected = -np.mean([log_likelihood(actor, *pairs[i]) for i in range(ROWS) if safe[i]])
+        assert float(safe_cloning_loss(actor, batch, jnp.asarray(safe))) == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_batch_without_safe_rows_has_no_loss_and_no_gradient(actor, batch):
+    loss, gradient = jax.value_and_grad(safe_cloning_loss)(actor, batch, jnp.zeros(ROWS))
+    assert float(loss) == 0.0
+    assert all(np.all(np.asarray(leaf) == 0.0) for leaf in jax.tree.leaves(gradient))
+
+
+def test_unsafe_rows_have_no_influence_and_actions_at_the_bounds_leave_the_gradient_finite(actor, batch):
+    edges = jnp.asarray([[1.0, -1.0]] * ROWS)
+    unsafe = jnp.asarray(SAFE == 0)[:, None]
+    other = batch._replace(
+        observations=jnp.where(unsafe, 50.0, batch.observations), actions=jnp.where(unsafe, edges, batch.actions)
+    )
+    here, there, bounds = (
+        jax.value_and_grad(safe_cloning_loss)(actor, rows, jnp.asarray(SAFE))
+        for rows in (batch, other, batch._replace(actions=edges))
+    )
+    assert same(here, there)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((here, bounds)))
+    assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(here[1])) > 1e-3
+
+
+def with_costs(batch, costs):
+    return batch._replace(extras={EPISODE_COST: jnp.asarray(costs, jnp.float32)[:, None]})
+
+
+def test_the_clone_learns_from_rows_inside_the_limit_and_counts_them(actor, batch):
+    """0.3 has no exact binary form: the row at the limit is inside all the same."""
+    limit, adam = jnp.asarray(0.3), Adam(1e-3)
+    clone = SafeClone.create(actor, adam)
+    assert float(clone.rows) == 0.0
+    rows = with_costs(batch, [0.1, 0.30001, 0.3, 5.0, 0.4, 0.0])  # the safe ones are those of SAFE
+    after = clone.fit(rows, limit, adam)
+    assert float(after.rows) == 3.0
+    gradient = jax.grad(safe_cloning_loss)(actor, batch, jnp.asarray(SAFE))
+    for g, old, new in zip(*map(jax.tree.leaves, (gradient, actor, after.actor)), strict=True):
+        clear = np.abs(g) > 1e-5
+        step = np.asarray(new) - np.asarray(old)
+        np.testing.assert_allclose(step[clear], -1e-3 * np.sign(np.asarray(g)[clear]), rtol=0.05)  # Adam's first step
+    again = after.fit(rows, jnp.asarray(0.05), adam)  # only the last row
+    assert float(again.rows) == 4.0
+    assert int(again.optimiser[0].count) == 2
+
+
+def test_the_clone_goes_down_its_loss(actor, batch):
+    adam, rows = Adam(3e-3), with_costs(batch, 1.0 - SAFE)
+
+    def one(clone, _):
+        return clone.fit(rows, jnp.asarray(0.5), adam), safe_cloning_loss(clone.actor, batch, jnp.asarray(SAFE))
+
+    clone, losses = jax.lax.scan(one, SafeClone.create(actor, adam), length=300)
+    assert np.all(np.diff(losses[:20]) < 0)
+    assert float(losses[-1]) < float(losses[0]) - 1.0
+    assert float(clone.rows) == 900.0
+    safe = SAFE == 1
+    distance = np.abs(np.asarray(clone.actor.mode(batch.observations)) - np.asarray(batch.actions)).max(1)
+    assert distance[safe].max() < 0.1 < distance[~safe].min()  # it copies the safe rows and not the others
+
+
+# What a policy earns and costs in the model
+
+
+@pytest.fixture
+def plant():
+    """A model in which some episodes terminate, some leave the log's states and some reach the horizon."""
+    fresh = Plant.create(Spec(OBS, ACT), (8, 8), KEY)
+    raised = eqx.tree_at(
+        lambda mlp: mlp.layers[-1].bias, fresh.averaged, replace_fn=lambda bias: bias.at[COST].add(1.1)
+    )
+    return replace(
+        fresh,
+        averaged=raised,
+        size=jnp.asarray([0.25, 0.15, 0.2, 2.0, 1.5, 1.3]),
+        errors=jnp.asarray([0.6, 0.2, 0.4, 1.4]),
+        low=jnp.asarray([-1.2, -1.0, -1.4]),
+        high=jnp.asarray([1.1, 1.2, 1.3]),
+    )
+
+
+TURNED = np.array([0.3, 1.0, 4.0])  # three candidates: the actor with its mean this many times as large
+
+
+def turned(actor):
+    return lambda states: jnp.tanh(jnp.asarray(TURNED, jnp.float32)[:, None, None] * actor(states).mean)
+
+
+def imagined_by_loops(plant, actor, starts, cost_of_end):
+    """One candidate, episode and step after another, in float64; and how each episode went."""
+    size, errors, low, high = (np.asarray(x, np.float64) for x in (plant.size, plant.errors, plant.low, plant.high))
+    normals = [np.asarray(jax.random.normal(jax.random.fold_in(KEY, t), starts.shape)) for t in range(HORIZON)]
+    returned, cost, completed, ways = [], [], [], []
+    for gain in TURNED:
+        earned = discounted = costs = steps = whole = 0.0
+        for episode, start in enumerate(np.asarray(starts, np.float64)):
+            state, way = start, "completed"
+            for t in range(HORIZON):
+                action = np.tanh(gain * reference.mlp(actor.mlp, state)[:ACT])
+                told = reference.mlp(plant.averaged, np.concatenate([state, action])) * size
+                earned += told[REWARD]
+                discounted += DISCOUNT**t * max(told[COST], 0.0)
+                costs += max(told[COST], 0.0)
+                steps += 1
+                noise = NOISE * np.sqrt(errors[:OBS]) * size[:OBS] * normals[t][episode]
+                state = state + told[:OBS] + noise
+                margin = 0.1 * (high - low)
+                if told[TERMINATION] > 0.5:
+                    way = "terminated"
+                elif np.any(state < low - margin) or np.any(state > high + margin):
+                    way = "left"
+                if way != "completed":
+                    discounted += DISCOUNT ** (t + 1) * cost_of_end
+                    break
+                state = np.clip(state, low, high)
+            whole += way == "completed"
+            ways.append(way)
+        pace = costs / steps / (1 - DISCOUNT)
+        discounted = (discounted + whole * DISCOUNT**HORIZON * pace) / len(starts)
+        returned.append(earned / len(starts))
+        cost.append((discounted, pace))
+        completed.append(whole / len(starts))
+    return np.array(returned), np.array(cost), np.array(completed), ways
+
+
+@pytest.mark.parametrize(("cost_of_end", "greater"), [(0.5, "pace"), (12.0, "discounted")])
+def test_imagined_episodes_are_those_of_a_loop_over_candidates_episodes_and_steps(plant, actor, cost_of_end, greater):
+    starts = np.random.default_rng(6).normal(scale=0.5, size=(24, OBS)).astype(np.float32)
+    returned, cost, completed, ways = imagined_by_loops(plant, actor, starts, cost_of_end)
+    assert min(ways.count(way) for way in ("completed", "terminated", "left")) > 5  # of 72
+    assert 0.0 < completed.min() < completed.max() < 1.0
+    assert np.all((cost[:, 0] > cost[:, 1]) == (greater == "discounted"))
+    found = imagine(
+        plant,
+        turned(actor),
+        jnp.broadcast_to(jnp.asarray(starts), (3, *starts.shape)),
+        HORIZON,
+        DISCOUNT,
+        jnp.asarray(cost_of_end),
+        KEY,
+    )
+    np.testing.assert_allclose(found.returned, returned, rtol=1e-3)
+    np.testing.assert_allclose(found.cost, cost.max(1), rtol=1e-3)
+    np.testing.assert_allclose(found.completed, completed, rtol=1e-6)
+
+
+def test_equal_candidates_have_equal_episodes_and_noise_that_differs_from_step_to_step(plant, actor):
+    """The start and the noise of an episode do not depend on the candidate. With a walk that only noise moves, the spread
+    after n steps is sqrt(n) times that of one: steps, episodes and numbers have draws of their own."""
+    starts = jnp.broadcast_to(jnp.linspace(-0.5, 0.5, 20 * OBS).reshape(20, OBS), (4, 20, OBS))
+    found = imagine(plant, lambda s: actor.mode(s), starts, HORIZON, DISCOUNT, jnp.asarray(3.0), KEY)
+    for values in found:
+        assert len(set(np.asarray(values).tolist())) == 1
+
+    still = eqx.tree_at(
+        lambda mlp: mlp.layers[-1], plant.averaged, replace_fn=lambda x: jax.tree.map(jnp.zeros_like, x)
+    )
+    walk = replace(plant, averaged=still, low=jnp.full(OBS, -90.0), high=jnp.full(OBS, 90.0))
+    seen = []
+
+    def look(states):
+        jax.debug.callback(lambda x: seen.append(np.asarray(x)), states, ordered=True)
+        return actor.mode(states)
+
+    many = jnp.zeros((1, 2000, OBS))
+    imagine(walk, look, many, 9, DISCOUNT, jnp.asarray(3.0), KEY)
+    jax.effects_barrier()
+    spread = NOISE * np.sqrt(np.asarray(plant.errors[:OBS])) * np.asarray(plant.size[:OBS])
+    for steps in (1, 4, 8):
+        np.testing.assert_allclose(seen[steps][0].std(0), np.sqrt(steps) * spread, rtol=0.06)
+        correlations = np.corrcoef(seen[steps][0].T) - np.eye(OBS)
+        assert np.abs(correlations).max() < 0.1
+
+
+def linear_plant(cost=(0.0, 0.0), reward=(0.0, 0.0), terminated=0.0):
+    """A model in which states stand still and nothing is left unexplained. A step costs cost[0] times the first action plus
+    cost[1] and earns reward[0] times the second action plus reward[1]. `terminated` is how likely the end is."""
+    fresh = Plant.create(Spec(OBS, ACT), (), KEY)
+    weight, bias = np.zeros((OBS + ACT, OBS + 3)), np.zeros(OBS + 3)
+    weight[OBS, COST], bias[COST] = cost
+    weight[OBS + 1, REWARD], bias[REWARD] = reward
+    bias[TERMINATION] = terminated
+    told = eqx.tree_at(
+        lambda mlp: (mlp.layers[0].weight, mlp.layers[0].bias),
+        fresh.averaged,
+        (jnp.asarray(weight, jnp.float32), jnp.asarray(bias, jnp.float32)),
+    )
+    around = {"low": jnp.full(OBS, -9.0), "high": jnp.full(OBS, 9.0)}
+    return replace(fresh, averaged=told, errors=jnp.zeros(OBS + 1), **around)
+
+
+def constant_actor(first, second):
+    """An actor with these means before the squash in every state."""
+    fresh = TanhGaussianActor(OBS, ACT, (), key=KEY)
+    layer = SimpleNamespace(weight=jnp.zeros((OBS, 2 * ACT)), bias=jnp.asarray([first, second, -1.0, -2.0]))
+    return eqx.tree_at(lambda a: (a.mlp.layers[0].weight, a.mlp.layers[0].bias), fresh, (layer.weight, layer.bias))
+
+
+def imagine_by_hand(plant, cost_of_end=7.0):
+    act = constant_actor(0.5, 0.25).mode
+    found = imagine(plant, act, jnp.zeros((1, 5, OBS)), 4, DISCOUNT, jnp.asarray(cost_of_end), KEY)
+    return [float(values[0]) for values in found]
+
+
+def test_a_constant_cost_is_its_sum_over_an_infinite_horizon_and_the_return_is_that_of_the_horizon():
+    """0.3 a step over 4 steps, 0.3 (1 + 0.9 + 0.81 + 0.729), and 0.9^4 x 0.3 / 0.1 beyond: 3 in all, as the pace has it."""
+    assert imagine_by_hand(linear_plant(cost=(0.0, 0.3), reward=(0.0, 0.5))) == pytest.approx([2.0, 3.0, 1.0], rel=1e-5)
+
+
+def test_an_episode_that_terminates_at_once_pays_the_cost_of_the_end_in_place_of_what_would_have_followed():
+    """0.3 + 0.9 x 7 = 6.6; with an end that costs nothing the pace of 0.3 / 0.1 is more."""
+    ends = linear_plant(cost=(0.0, 0.3), reward=(0.0, 0.5), terminated=0.51)
+    assert imagine_by_hand(ends) == pytest.approx([0.5, 6.6, 0.0], rel=1e-5)
+    assert imagine_by_hand(ends, cost_of_end=0.0) == pytest.approx([0.5, 3.0, 0.0], rel=1e-5)
+    goes_on = linear_plant(cost=(0.0, 0.3), reward=(0.0, 0.5), terminated=0.49)
+    assert imagine_by_hand(goes_on) == pytest.approx([2.0, 3.0, 1.0], rel=1e-5)
+
+
+# The choice
+
+
+def test_gains_are_around_one_and_nearer_to_it_where_the_anchor_is_stronger():
+    for growth in (1.0, 4.0, 14.0):
+        gains = np.asarray(gains_around_one(jnp.asarray(growth)))
+        assert gains.shape == (GAINS,)
+        assert gains[PLAIN] == 1.0
+        np.testing.assert_allclose(gains + gains[::-1], 2.0, rtol=1e-6)
+        expected = [1.0 + FARTHEST / growth * (i - PLAIN) / PLAIN for i in range(GAINS)]
+        np.testing.assert_allclose(gains, expected, rtol=1e-6)
+
+
+def test_a_gain_is_a_factor_on_the_mean_before_the_squash_and_on_nothing_else(actor, batch):
+    plain, more = actor(batch.observations), with_gain(actor, jnp.asarray(1.3))(batch.observations)
+    np.testing.assert_allclose(more.mean, 1.3 * np.asarray(plain.mean), rtol=1e-5)
+    np.testing.assert_array_equal(more.log_std, plain.log_std)
+    assert same(with_gain(actor, jnp.asarray(1.0)), actor)
+
+
+EVEN = np.linspace(0.9, 1.1, GAINS)
+LIMIT = 30.0
+
+
+def expected_of(returned, cost, clone=(0.0, 0.0), completed=None, clone_completed=1.0):
+    """Returns and costs of the gains, then of the clone."""
+    whole = np.ones(GAINS) if completed is None else completed
+    columns = ([*returned, clone[0]], [*cost, clone[1]], [*whole, clone_completed])
+    return Expected(*(jnp.asarray(column, jnp.float32) for column in columns))
+
+
+def choice_of(expected, cloned=True, limit=LIMIT):
+    found = choose(jnp.asarray(EVEN, jnp.float32), expected, jnp.asarray(limit), jnp.asarray(cloned))
+    return bool(found.clone), *(float(number) for number in found[1:])
+
+
+RISING = 100.0 + 10.0 * np.arange(GAINS)  # returns: 150 for the averaged actor as it is
+OUTSIDE = 31.0 + np.arange(GAINS)  # costs
+
+
+def test_the_best_return_inside_the_limit_is_chosen():
+    returned = np.array([1.0, 9.0, 3.0, 8.0, 2.0, 7.0, 4.0, 6.0, 99.0, 5.0, 98.0])
+    cost = np.array([10.0, 40.0, 20.0, 29.0, 28.0, 27.0, 26.0, 25.0, 31.0, 24.0, 30.5])
+    assert choice_of(expected_of(returned, cost)) == pytest.approx((False, 0.96, 8.0, 29.0))
+    assert choice_of(expected_of(returned, cost), limit=28.5) == pytest.approx((False, 1.0, 7.0, 27.0))
+    assert choice_of(expected_of(returned, cost), limit=1000.0) == pytest.approx((False, 1.06, 99.0, 31.0))
+    assert choice_of(expected_of(returned, cost), limit=29.0) == pytest.approx((False, 0.96, 8.0, 29.0))  # at the limit
+
+
+def test_without_a_policy_inside_it_is_the_averaged_actor_as_it_is():
+    """Not nearer to the greater gain that earns more; and the clone is outside too."""
+    found = choice_of(expected_of(RISING, OUTSIDE, clone=(999.0, 31.0)))
+    assert found == (False, 1.0, 150.0, 36.0)
+
+
+def test_the_clone_is_chosen_where_it_earns_most_and_is_inside():
+    inside = np.linspace(10.0, 29.0, GAINS)
+    assert choice_of(expected_of(RISING, inside, clone=(201.0, 30.0))) == (True, 1.0, 201.0, 30.0)
+    assert choice_of(expected_of(RISING, inside, clone=(201.0, 30.1))) == pytest.approx((False, 1.1, 200.0, 29.0))
+    assert choice_of(expected_of(RISING, inside, clone=(199.0, 5.0))) == pytest.approx((False, 1.1, 200.0, 29.0))
+    assert choice_of(expected_of(RISING, OUTSIDE, clone=(-5.0, 30.0))) == (True, 1.0, -5.0, 30.0)  # the only one
+
+
+def test_a_clone_that_has_not_learned_is_no_candidate():
+    inside = np.linspace(10.0, 29.0, GAINS)
+    best = expected_of(RISING, inside, clone=(999.0, 5.0))
+    assert choice_of(best, cloned=False) == pytest.approx((False, 1.1, 200.0, 29.0))
+    assert choice_of(expected_of(RISING, OUTSIDE, clone=(999.0, 5.0)), cloned=False) == (False, 1.0, 150.0, 36.0)
+
+
+def test_candidates_that_end_early_more_often_than_the_averaged_actor_do_not_count():
+    inside = np.linspace(10.0, 29.0, GAINS)
+    for plain in (1.0, 0.5):  # what the averaged actor itself completes is the measure
+        completed = np.full(GAINS, plain)
+        completed[-1] -= 1.25 * COMPLETED
+        completed[-2] -= 0.75 * COMPLETED
+        found = choice_of(expected_of(RISING, inside, completed=completed))
+        assert found == pytest.approx((False, 1.08, 190.0, inside[-2]))
+        early = expected_of(RISING, inside, (999.0, 1.0), completed, clone_completed=plain - 1.25 * COMPLETED)
+        assert choice_of(early) == pytest.approx((False, 1.08, 190.0, inside[-2]))
+        late = expected_of(RISING, inside, (999.0, 1.0), completed, clone_completed=plain - 0.75 * COMPLETED)
+        assert choice_of(late) == (True, 1.0, 999.0, 1.0)
+
+
+def test_between_the_last_gain_inside_and_the_next_the_cost_is_taken_to_the_limit():
+    """1.02 costs 28 and 1.04 costs 36: the limit of 30 is a quarter of the way, so a gain of 1.025. It earns a quarter of
+    the way from 160 to 170."""
+    cost = np.array([4.0, 8.0, 12.0, 16.0, 20.0, 24.0, 28.0, 36.0, 44.0, 52.0, 60.0])
+    assert choice_of(expected_of(RISING, cost)) == pytest.approx((False, 1.025, 162.5, 30.0), rel=1e-6)
+    at_the_limit = np.where(np.arange(GAINS) == 6, 30.0, cost)
+    assert choice_of(expected_of(RISING, at_the_limit)) == pytest.approx((False, 1.02, 160.0, 30.0), rel=1e-6)
+
+
+def test_there_is_nothing_between_where_the_next_gain_earns_less_or_is_inside_or_the_clone_wins():
+    cost = np.array([4.0, 8.0, 12.0, 16.0, 20.0, 24.0, 28.0, 36.0, 44.0, 52.0, 60.0])
+    less = RISING - 11.0 * (np.arange(GAINS) > 6)
+    assert choice_of(expected_of(less, cost)) == pytest.approx((False, 1.02, 160.0, 28.0), rel=1e-6)
+    equal = RISING - 10.0 * (np.arange(GAINS) > 6)
+    assert choice_of(expected_of(equal, cost)) == pytest.approx((False, 1.02, 160.0, 28.0), rel=1e-6)
+    inside = np.where(np.arange(GAINS) > 6, 29.0, cost)
+    early = np.where(np.arange(GAINS) > 6, 0.5, 1.0)  # the next gain is inside, earns more and does not count
+    assert choice_of(expected_of(RISING, inside, completed=early)) == pytest.approx(
+        (False, 1.02, 160.0, 28.0), rel=1e-6
+    )
+    assert choice_of(expected_of(RISING, cost, clone=(161.0, 29.0))) == (True, 1.0, 161.0, 29.0)
+    last = np.minimum(cost, 30.0)
+    assert choice_of(expected_of(RISING, last)) == pytest.approx(
+        (False, 1.1, 200.0, 30.0), rel=1e-6
+    )  # there is no next
+
+
+def choice_by_loops(returned, cost, completed, limit, cloned):
+    """What `choose` says it does, candidate by candidate."""
+    best = None
+    for i in range(GAINS + cloned):
+        counts = cost[i] <= limit and completed[i] >= completed[PLAIN] - COMPLETED
+        if counts and (best is None or returned[i] > returned[best]):
+            best = i
+    if best is None:
+        return False, 1.0, returned[PLAIN], cost[PLAIN]
+    if best == GAINS:
+        return True, 1.0, returned[best], cost[best]
+    if best + 1 < GAINS and returned[best + 1] > returned[best] and cost[best + 1] > limit:
+        share = (limit - cost[best]) / (cost[best + 1] - cost[best])
+        between = [x[best] + share * (x[best + 1] - x[best]) for x in (EVEN, returned, cost)]
+        return False, *between
+    return False, EVEN[best], returned[best], cost[best]
+
+
+def test_the_choice_is_that_of_a_loop_over_the_candidates():
+    rng = np.random.default_rng(8)
+    given, expected = [], []
+    for case in range(400):
+        returned = np.cumsum(rng.normal(0.5, 1.0, GAINS + 1))
+        cost = rng.uniform(15, 35) + np.cumsum(rng.normal(1.0, 2.0, GAINS + 1))
+        returned[-1], cost[-1] = rng.uniform(returned.min(), returned.max() + 2.0), rng.uniform(20, 40)  # the clone's
+        early = (rng.uniform(size=GAINS + 1) < 0.2) & (cost <= LIMIT)
+        completed = np.where(early, 0.8, 0.9)
+        cloned = case % 2 == 0
+        given.append((returned, cost, completed, cloned))
+        expected.append(choice_by_loops(returned, cost, completed, LIMIT, cloned))
+    *columns, cloned = (jnp.asarray(np.array(x)) for x in zip(*given, strict=True))
+    gains, limit = jnp.asarray(EVEN, jnp.float32), jnp.asarray(LIMIT)
+    found = jax.vmap(lambda r, c, w, k: choose(gains, Expected(r, c, w), limit, k))(*columns, cloned)
+    clones, *numbers = (np.array(x) for x in zip(*expected, strict=True))
+    np.testing.assert_array_equal(found.clone, clones)
+    for mine, theirs in zip(found[1:], numbers, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4)
+    between = ~np.isclose(numbers[0][:, None], EVEN).any(1)
+    assert min(clones.sum(), between.sum(), (~clones & ~between).sum()) > 20  # every kind of choice occurs
+
+
+# From the networks to the one that is handed out
+
+AVERAGED, COPY = constant_actor(0.5, 0.2), constant_actor(0.3, 0.6)
+
+
+def action_at(mean, gain=1.0):
+    return np.tanh(gain * mean)
+
+
+def handed_out(plants, limit, rows=CLONED, growth=1.0, clone=COPY, cost_of_end=0.0):
+    fresh = SafeClone.create(clone, Adam(1e-3))
+    copied = SafeClone(clone, fresh.optimiser, jnp.asarray(rows, jnp.float32))
+    limit, end, growth = (jnp.asarray(x, jnp.float32) for x in (limit, cost_of_end, growth))
+    return chosen(HandOut(plants, AVERAGED, copied, jnp.zeros((4, OBS)), limit, end, growth), 8, DISCOUNT)
+
+
+TWO = (linear_plant(cost=(1.0, 0.0), reward=(2.0, 0.0)), linear_plant(cost=(3.0, 0.0), reward=(1.0, 1.0)))
+
+
+def cost_in_two(gain, mean=0.5):
+    """The mean over both models, of a step's cost over 1 - discount."""
+    return (1.0 + 3.0) / 2 * action_at(mean, gain) / (1 - DISCOUNT)
+
+
+def return_in_two(gain, mean=0.2):
+    """The mean over both models, of 8 steps."""
+    return 8 * ((2.0 + 1.0) / 2 * action_at(mean, gain) + 0.5)
+
+
+def test_the_gain_that_takes_the_cost_to_the_limit_is_in_the_weights_handed_out():
+    """A limit three quarters of the way from the cost at 1.04 to that at 1.06: a gain of 1.055."""
+    limit = 0.25 * cost_in_two(1.04) + 0.75 * cost_in_two(1.06)
+    actor, choice = handed_out(TWO, limit, clone=constant_actor(0.1, 0.1))
+    assert not bool(choice.clone)
+    assert float(choice.gain) == pytest.approx(1.055, abs=1e-4)
+    assert float(choice.cost) == pytest.approx(limit, rel=1e-5)
+    earned = 0.25 * return_in_two(1.04) + 0.75 * return_in_two(1.06)
+    assert float(choice.returned) == pytest.approx(earned, rel=1e-4)
+    np.testing.assert_allclose(actor.mlp.layers[-1].bias, [0.5 * 1.055, 0.2 * 1.055, -1.0, -2.0], rtol=1e-4)
+
+
+def test_the_clones_weights_are_handed_out_where_it_wins_and_has_seen_enough_rows():
+    limit = cost_in_two(1.0)
+    actor, choice = handed_out(TWO, limit)
+    assert bool(choice.clone)
+    assert same(actor, COPY)
+    assert float(choice.gain) == 1.0
+    assert float(choice.cost) == pytest.approx(cost_in_two(1.0, mean=0.3), rel=1e-5)
+    assert float(choice.returned) == pytest.approx(return_in_two(1.0, mean=0.6), rel=1e-5)
+    actor, choice = handed_out(TWO, 1.0001 * limit, rows=CLONED - 1)
+    assert not bool(choice.clone)
+    assert float(choice.gain) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_where_nothing_is_inside_the_averaged_weights_are_handed_out_unchanged():
+    actor, choice = handed_out(TWO, 0.0)
+    assert same(actor, AVERAGED)
+    assert not bool(choice.clone)
+    assert float(choice.gain) == 1.0
+    assert float(choice.cost) == pytest.approx(cost_in_two(1.0), rel=1e-5)
+    assert float(choice.returned) == pytest.approx(return_in_two(1.0), rel=1e-5)
+
+
+def test_every_candidate_has_the_episodes_that_it_would_have_alone(plant, actor):
+    """Against `imagine` for one policy at a time: the averaged actor with its weights turned, and the clone; two models with
+    noise of their own, from starts that are used in turn."""
+    clone = TanhGaussianActor(OBS, ACT, (8, 8), key=jax.random.key(7))
+    wide = {"low": jnp.full(OBS, -20.0), "high": jnp.full(OBS, 20.0)}
+    plants = (replace(plant, **wide), replace(plant, averaged=plant.network, size=0.8 * plant.size, **wide))
+    starts = np.random.default_rng(6).normal(scale=0.5, size=(5, OBS)).astype(np.float32)
+    used = jnp.asarray([starts[i % 5] for i in range(EPISODES)])[None]
+    gains, end = [1.0 + FARTHEST / 2.0 * (i - PLAIN) / PLAIN for i in range(GAINS)], jnp.asarray(0.7)
+    alone = jax.jit(lambda policy, plant, key: imagine(plant, policy.mode, used, HORIZON, DISCOUNT, end, key))
+    policies = [*(with_gain(actor, jnp.asarray(gain)) for gain in gains), clone]
+    found = [[alone(policy, plants[i], jax.random.key(i)) for i in range(2)] for policy in policies]
+    returned, cost, completed = (
+        np.array([np.mean([float(model[column][0]) for model in each]) for each in found]) for column in range(3)
+    )
+    for limit in (np.median(cost) + 1e-3, cost.max() + 1.0, 0.0):
+        expected = choose(
+            jnp.asarray(gains),
+            Expected(*(jnp.asarray(x, jnp.float32) for x in (returned, cost, completed))),
+            jnp.asarray(limit, jnp.float32),
+            jnp.asarray(True),
+        )
+        copied = SafeClone(clone, (), jnp.asarray(CLONED, jnp.float32))
+        numbers = jnp.asarray(limit, jnp.float32), end, jnp.asarray(2.0)
+        _, choice = chosen(HandOut(plants, actor, copied, jnp.asarray(starts), *numbers), HORIZON, DISCOUNT)
+        for mine, theirs in zip(choice, expected, strict=True):
+            assert float(mine) == pytest.approx(float(theirs), rel=1e-3), (limit, choice, expected)
+
+
+def test_there_is_a_choice_once_the_policy_has_settled_and_both_models_predict_well():
+    good, bad = SimpleNamespace(error=WELL_PREDICTED), SimpleNamespace(error=1.01 * WELL_PREDICTED)
+    assert is_chosen(SETTLED + 1, (good, good))
+    assert not is_chosen(SETTLED, (good, good))
+    assert not is_chosen(SETTLED + 1, (good, bad))
+    assert not is_chosen(SETTLED + 1, (bad, good))
+
+
+def test_the_words_say_which_policy_it_is_and_what_the_model_expects():
+    gain = Choice(*map(jnp.asarray, (False, 1.02346, 12.5, 29.75)))
+    words = {"policy": "averaged actor", "gain": 1.0235, "expected_return": 12.5, "expected_cost": 29.75}
+    assert choice_in_words(gain) == words
+    clone = choice_in_words(Choice(*map(jnp.asarray, (True, 1.0, -3.5, 0.25))))
+    assert clone == {"policy": "safe clone", "gain": 1.0, "expected_return": -3.5, "expected_cost": 0.25}
+    assert [type(value) for value in clone.values()] == [str, float, float, float]  # for JSON
+
+
+# In CPQ
+
+
+def settled(method, limit=1000.0, plants=TWO, step=SETTLED + 1, terminated=0.0, rows=0):
+    """A state in which there is a choice, between constant actors."""
+    state = method.init(KEY, jnp.asarray(limit), Spec(OBS, ACT, horizon=8, terminated=terminated))
+    clone = SafeClone(COPY, state.clone.optimiser, jnp.asarray(rows, jnp.float32))
+    return replace(state, step=jnp.asarray(step), plants=plants, averaged_actor=AVERAGED, clone=clone)
+
+
+def is_plain(export, state):
+    return same(export.networks["actor"], state.averaged_actor) and export.facts == {}
+
+
+def test_what_is_handed_out_is_exported_with_the_reasons(departed):
+    method = replace(departed, discount=DISCOUNT)
+    limit = 0.25 * cost_in_two(1.04) + 0.75 * cost_in_two(1.06)
+    state = settled(method, limit)
+    export = method.export(state)
+    assert list(export.facts) == ["handed_out"]
+    assert export.facts["handed_out"] == choice_in_words(method.hand_out(state)[1])
+    assert export.facts["handed_out"]["policy"] == "averaged actor"
+    assert export.facts["handed_out"]["gain"] == pytest.approx(1.055, abs=1e-3)
+    assert export.facts["handed_out"]["expected_cost"] == pytest.approx(limit, rel=1e-5)
+    np.testing.assert_allclose(
+        export.networks["actor"].mlp.layers[-1].bias, [0.5 * 1.055, 0.2 * 1.055, -1.0, -2.0], rtol=1e-3
+    )
+    copied = method.export(settled(method, limit, rows=CLONED))
+    assert copied.facts["handed_out"]["policy"] == "safe clone"
+    assert same(copied.networks["actor"], COPY)
+    assert copied.facts["handed_out"]["expected_return"] == pytest.approx(return_in_two(1.0, mean=0.6), rel=1e-5)
+
+
+def test_the_other_networks_are_exported_as_ever(departed):
+    state = settled(departed)
+    before, after = (departed.export(s) for s in (replace(state, step=jnp.asarray(0)), state))
+    assert (before.kind, before.limit_range) == (after.kind, after.limit_range) == ("tanh-gaussian", None)
+    assert list(before.networks) == list(after.networks)
+    assert all(same(before.networks[name], after.networks[name]) for name in before.networks if name != "actor")
+    assert not same(before.networks["actor"], after.networks["actor"])
+    assert same(before.tensors, after.tensors)
+
+
+def test_where_there_is_no_choice_the_averaged_actor_is_exported_unchanged_and_without_facts(departed):
+    unknown = replace(TWO[1], errors=jnp.full(OBS + 1, 1.1 * WELL_PREDICTED))
+    for state in (
+        settled(departed, step=SETTLED),
+        settled(departed, plants=(TWO[0], unknown)),
+        settled(departed, plants=(unknown, TWO[0])),
+        replace(settled(departed), clone=None),
+        replace(settled(departed), starts=None),
+    ):
+        assert is_plain(departed.export(state), state)
+        assert departed.hand_out(state)[1] is None
+    assert not is_plain(departed.export(settled(departed)), settled(departed))
+
+
+@pytest.mark.parametrize("column", [COST, REWARD])
+def test_where_a_model_expects_what_is_no_number_the_averaged_actor_is_exported(departed, column):
+    """Its error is a running mean, and an error that is no number is not greater than another: neither keeps it out."""
+    broken = eqx.tree_at(
+        lambda p: p.averaged.layers[-1].bias, TWO[1], replace_fn=lambda bias: bias.at[column].set(jnp.nan)
+    )
+    for error in (0.0, jnp.nan):
+        told = replace(broken, errors=jnp.full(OBS + 1, error))
+        for plants in ((TWO[0], told), (told, TWO[0])):
+            state = settled(departed, plants=plants)
+            assert is_plain(departed.export(state), state)
+
+
+def test_without_feedback_and_with_a_range_of_limits_there_is_no_clone_and_no_choice(departed):
+    spec = Spec(OBS, ACT, horizon=8)
+    without = replace(departed, feedback=0.0)
+    state = replace(without.init(KEY, jnp.asarray(30.0), spec), step=jnp.asarray(SETTLED + 1))
+    assert (state.plants, state.clone, state.starts) == ((), None, None)
+    assert is_plain(without.export(state), state)
+
+    ranged = replace(departed, limits=(20.0, 60.0))
+    state = replace(ranged.init(KEY, jnp.asarray(40.0), spec), step=jnp.asarray(SETTLED + 1))
+    state = replace(state, plants=tuple(replace(p, errors=jnp.zeros(OBS + 1)) for p in state.plants))
+    assert (len(state.plants), state.clone, state.starts) == (2, None, None)
+    export = ranged.export(state)
+    assert export.facts == {}
+    assert export.limit_range == (20.0, 60.0)
+    assert same(export.networks["actor"].mlp, state.averaged_actor.mlp)
+
+
+def test_a_stronger_anchor_keeps_the_gain_nearer_to_one(departed):
+    """Every gain is inside and the greatest earns most: 1 + 0.1 / (1 + 13 x 0.25), and 1.1 where nothing terminated or
+    there is no anchor to grow. The return is that of 8 steps: the horizon is the log's."""
+    for method, terminated, growth in (
+        (departed, 0.0, 1.0),
+        (departed, 0.25, 1.0 + 13.0 * 0.25),
+        (replace(departed, anchor=0.3, termination_anchor=2.0), 0.5, 2.0),
+        (replace(departed, anchor=0.0), 0.25, 1.0),
+    ):
+        gain = 1.0 + FARTHEST / growth
+        _, choice = method.hand_out(settled(method, terminated=terminated))
+        assert float(choice.gain) == pytest.approx(gain, rel=1e-6)
+        assert float(choice.returned) == pytest.approx(return_in_two(gain), rel=1e-5)
+
+
+@pytest.mark.parametrize(("meaning", "limits_paid"), [("ends", 0.0), ("neutral", 1.0), ("failure", 1.7)])
+def test_an_imagined_end_costs_what_the_end_of_an_episode_costs_the_critic(departed, meaning, limits_paid):
+    """A step of 0.1, then the end: 0.1 + 0.9 of what it means; never less than the pace, 0.1 / 0.1."""
+    method = replace(departed, discount=DISCOUNT, episode_end=meaning, ood_limit_ratio=1.7)
+    ends = linear_plant(cost=(0.0, 0.1), reward=(0.0, 0.5), terminated=1.0)
+    _, choice = method.hand_out(settled(method, limit=30.0, plants=(ends, ends)))
+    assert float(choice.cost) == pytest.approx(max(0.1 + DISCOUNT * limits_paid * 30.0, 1.0), rel=1e-5)
+    assert float(choice.returned) == pytest.approx(0.5, rel=1e-6)
+
+
+def test_an_update_teaches_the_clone_at_the_actors_rate_and_keeps_states_that_episodes_start_in(batch, departed):
+    method = replace(departed, learning_rate=1e-2, actor_learning_rate=1e-3)
+    state = small_state(method, limit=0.5)
+    assert not same(state.clone.actor, state.actor)  # it starts from weights of its own
+    rows = with_costs(batch, 1.0 - SAFE)
+    expected = state.clone.fit(rows, jnp.asarray(0.5), Adam(1e-3))
+    for learn in (method.update, method.update_detector):
+        after, _ = learn(state, rows, KEY)
+        assert same(after.clone, expected)
+        assert after.starts.shape == (EPISODES, OBS)
+        np.testing.assert_array_equal(after.starts, [batch.starts[i % ROWS] for i in range(EPISODES)])
+
+
+def test_neither_the_clone_nor_the_models_reach_the_actor_and_the_critics(batch, departed):
+    """An update with the column of episode costs, without it, with other models and another clone, and with neither, gives
+    the same actor and critics bit for bit."""
+    state = small_state(departed)
+    other = small_state(departed, seed=8)
+    without = replace(departed, feedback=0.0)
+    column = with_costs(batch, 0.1 * SAFE)
+    learned = [
+        (departed, state, column),
+        (departed, state, batch),
+        (departed, replace(state, plants=other.plants, clone=other.clone), column),
+        (without, replace(small_state(without), slack=state.slack), batch),
+    ]
+    policy = [method.update(state, rows, KEY)[0] for method, state, rows in learned]
+    detector = [method.update_detector(state, rows, KEY)[0] for method, state, rows in learned]
+    parts = [name for name in vars(policy[3]) if name not in ("plants", "imagined", "clone", "starts")]
+    assert {"actor", "averaged_actor", "critics", "targets", "alpha", "slack", "actor_optimiser"} <= set(parts)
+    for after in (policy, detector):
+        assert not same(after[0].clone, state.clone)  # the first one did learn
+        assert not same(after[0].plants, state.plants)
+        assert same(after[1].clone, state.clone)  # the second had nothing to learn from
+        assert same(after[1].starts, state.starts)
+        for part in parts:
+            for another in after[1:]:
+                assert same(getattr(another, part), getattr(after[0], part)), part
+
+
+def test_a_run_shows_the_clone_its_rows_and_keeps_the_reasons_in_the_policys_file(departed, monkeypatch):
+    """Two members, one whose limit every episode is inside and one that no episode is: 5 steps of 6 rows, or none."""
+    from ringfence.algorithms import cpq_departures
+    from ringfence.training import Member, Plan, run
+
+    seen = []
+
+    def look(given, horizon, discount):
+        seen.append((float(given.clone.rows), horizon, np.asarray(given.starts)))
+        return chosen(given, horizon, discount)
+
+    log = log_of_episodes()
+    method, members = replace(departed, cvae_steps=2), (Member(0, 1000.0), Member(0, 1e-3))
+    plan = Plan(method, members, 3, log_every=3)
+    early = run(log, plan, progress=False)
+    assert all("handed_out" not in artifact.metadata for artifact in early.artifacts)
+    monkeypatch.setattr(cpq_departures, "chosen", look)
+    monkeypatch.setattr(cpq_handout, "SETTLED", 0)
+    monkeypatch.setattr(cpq_handout, "WELL_PREDICTED", np.inf)
+    late = run(log, plan, progress=False)
+    assert [rows for rows, _, _ in seen] == [30.0, 0.0]
+    assert {horizon for _, horizon, _ in seen} == {max(LENGTHS)}
+    first = (np.cumsum(LENGTHS) - np.array(LENGTHS) - log.normaliser.mean[0]) / log.normaliser.std[0]
+    for _, _, starts in seen:
+        assert np.abs(starts - first).min(1).max() < 1e-5  # each is the first row of an episode
+    for artifact in late.artifacts:
+        words = artifact.metadata["handed_out"]
+        assert words["policy"] == "averaged actor"
+        assert set(words) == {"policy", "gain", "expected_return", "expected_cost"}
