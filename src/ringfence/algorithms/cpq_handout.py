@@ -23,7 +23,7 @@ import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ringfence.algorithms.bc_safe import mean_costs
-from ringfence.algorithms.cpq_imagined import SETTLED, Controller, Plant
+from ringfence.algorithms.cpq_imagined import AIM, SETTLED, Controller, Plant
 from ringfence.algorithms.interface import Batch
 from ringfence.algorithms.optimise import Adam
 from ringfence.data.dataset import Dataset
@@ -120,6 +120,12 @@ def imagine(
     return Expected(returned, jnp.maximum(discounted + beyond, pace), jnp.mean(alive, -1))
 
 
+def of_both(found: Sequence[Expected]) -> Expected:
+    """The mean of what the models expect; of the cost the greatest: where they differ, one of them is wrong."""
+    returned, cost, completed = (jnp.stack(each) for each in zip(*found, strict=True))
+    return Expected(returned.mean(0), cost.max(0), completed.mean(0))
+
+
 # The choice
 
 
@@ -151,18 +157,22 @@ def choose(gains: Float[Array, " gains"], expected: Expected, limit: Scalar, clo
     """The candidate that earns most in the model among those inside the limit: the averaged actor with each of the gains,
     and as the last candidate the clone, if there is one. Without one inside it is the averaged actor as it is.
 
-    A candidate that makes more episodes end early than the averaged actor does not count. If a greater gain would earn
-    more but is outside, the gain between the two at which the cost reaches the limit is taken, by linear interpolation."""
+    A gain is held to AIM x l, as the slack is; the clone to l: its episodes were logged inside. A candidate that makes more
+    episodes end early than the averaged actor does not count. If a greater gain would earn more but costs too much, the gain
+    between the two at which the cost reaches AIM x l is taken, by linear interpolation."""
     plain = GAINS // 2
-    allowed = (expected.cost <= limit) & (expected.completed >= expected.completed[plain] - COMPLETED)
-    allowed &= jnp.append(jnp.ones(GAINS, bool), cloned)
+    aim = jnp.append(jnp.full(GAINS, AIM), 1.0) * limit
+    whole = expected.completed >= expected.completed[plain] - COMPLETED
+    allowed = (expected.cost <= aim) & whole & jnp.append(jnp.ones(GAINS, bool), cloned)
     best = jnp.argmax(jnp.where(allowed, expected.returned, -jnp.inf))
     best = jnp.where(allowed.any(), best, plain)
     clone = best == GAINS
     further = jnp.minimum(best + 1, GAINS - 1)
     rise = expected.cost[further] - expected.cost[best]
-    better = (expected.returned[further] > expected.returned[best]) & (expected.cost[further] > limit)
-    between = jnp.where(allowed[best] & better & (rise > 0.0), (limit - expected.cost[best]) / rise, 0.0)
+    better = (expected.returned[further] > expected.returned[best]) & (expected.cost[further] > aim[further])
+    between = jnp.where(
+        allowed[best] & better & whole[further] & (rise > 0.0), (aim[best] - expected.cost[best]) / rise, 0.0
+    )
     between = jnp.where(clone, 0.0, jnp.clip(between, 0.0, 1.0))
     at = jnp.minimum(best, GAINS - 1)
     gain = jnp.where(clone, 1.0, gains[at] + between * (gains[further] - gains[at]))
@@ -200,8 +210,7 @@ def chosen(given: HandOut, horizon: int, discount: float) -> tuple[TanhGaussianA
         imagine(plant, act, starts, horizon, discount, given.cost_of_end, jax.random.key(number))
         for number, plant in enumerate(given.plants)
     ]
-    expected = jax.tree.map(lambda *each: jnp.mean(jnp.stack(each), 0), *found)
-    choice = choose(gains, expected, given.limit, given.clone.rows >= CLONED)
+    choice = choose(gains, of_both(found), given.limit, given.clone.rows >= CLONED)
     turned = with_gain(given.averaged, choice.gain)
     actor = jax.tree.map(lambda a, b: jnp.where(choice.clone, a, b), given.clone.actor, turned)
     return actor, choice
