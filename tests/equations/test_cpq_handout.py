@@ -33,7 +33,7 @@ from ringfence.algorithms.cpq_handout import (
     safe_cloning_loss,
     with_gain,
 )
-from ringfence.algorithms.cpq_imagined import SETTLED, Plant
+from ringfence.algorithms.cpq_imagined import AIM, SETTLED, Plant
 from ringfence.algorithms.optimise import Adam
 from ringfence.data import Dataset
 from ringfence.networks import TanhGaussianActor
@@ -381,7 +381,8 @@ def expected_of(returned, cost, clone=(0.0, 0.0), completed=None, clone_complete
 
 
 def choice_of(expected, cloned=True, limit=LIMIT):
-    found = choose(jnp.asarray(EVEN, jnp.float32), expected, jnp.asarray(limit), jnp.asarray(cloned))
+    """At a limit that lets gains cost `limit`, and the clone limit / AIM = 30.93 where none is given."""
+    found = choose(jnp.asarray(EVEN, jnp.float32), expected, jnp.asarray(limit / AIM), jnp.asarray(cloned))
     return bool(found.clone), *(float(number) for number in found[1:])
 
 
@@ -395,7 +396,8 @@ def test_the_best_return_inside_the_limit_is_chosen():
     assert choice_of(expected_of(returned, cost)) == pytest.approx((False, 0.96, 8.0, 29.0))
     assert choice_of(expected_of(returned, cost), limit=28.5) == pytest.approx((False, 1.0, 7.0, 27.0))
     assert choice_of(expected_of(returned, cost), limit=1000.0) == pytest.approx((False, 1.06, 99.0, 31.0))
-    assert choice_of(expected_of(returned, cost), limit=29.0) == pytest.approx((False, 0.96, 8.0, 29.0))  # at the limit
+    assert choice_of(expected_of(returned, cost), limit=29.001) == pytest.approx((False, 0.96, 8.0, 29.0))
+    assert choice_of(expected_of(returned, cost), limit=28.999) == pytest.approx((False, 1.0, 7.0, 27.0))
 
 
 def test_without_a_policy_inside_it_is_the_averaged_actor_as_it_is():
@@ -406,8 +408,8 @@ def test_without_a_policy_inside_it_is_the_averaged_actor_as_it_is():
 
 def test_the_clone_is_chosen_where_it_earns_most_and_is_inside():
     inside = np.linspace(10.0, 29.0, GAINS)
-    assert choice_of(expected_of(RISING, inside, clone=(201.0, 30.0))) == (True, 1.0, 201.0, 30.0)
-    assert choice_of(expected_of(RISING, inside, clone=(201.0, 30.1))) == pytest.approx((False, 1.1, 200.0, 29.0))
+    assert choice_of(expected_of(RISING, inside, clone=(201.0, 30.9))) == pytest.approx((True, 1.0, 201.0, 30.9))
+    assert choice_of(expected_of(RISING, inside, clone=(201.0, 31.0))) == pytest.approx((False, 1.1, 200.0, 29.0))
     assert choice_of(expected_of(RISING, inside, clone=(199.0, 5.0))) == pytest.approx((False, 1.1, 200.0, 29.0))
     assert choice_of(expected_of(RISING, OUTSIDE, clone=(-5.0, 30.0))) == (True, 1.0, -5.0, 30.0)  # the only one
 
@@ -438,8 +440,8 @@ def test_between_the_last_gain_inside_and_the_next_the_cost_is_taken_to_the_limi
     the way from 160 to 170."""
     cost = np.array([4.0, 8.0, 12.0, 16.0, 20.0, 24.0, 28.0, 36.0, 44.0, 52.0, 60.0])
     assert choice_of(expected_of(RISING, cost)) == pytest.approx((False, 1.025, 162.5, 30.0), rel=1e-6)
-    at_the_limit = np.where(np.arange(GAINS) == 6, 30.0, cost)
-    assert choice_of(expected_of(RISING, at_the_limit)) == pytest.approx((False, 1.02, 160.0, 30.0), rel=1e-6)
+    at_the_limit = np.where(np.arange(GAINS) == 6, 29.9999, cost)
+    assert choice_of(expected_of(RISING, at_the_limit)) == pytest.approx((False, 1.02, 160.0, 30.0), rel=1e-4)
 
 
 def test_there_is_nothing_between_where_the_next_gain_earns_less_or_is_inside_or_the_clone_wins():
@@ -454,25 +456,27 @@ def test_there_is_nothing_between_where_the_next_gain_earns_less_or_is_inside_or
         (False, 1.02, 160.0, 28.0), rel=1e-6
     )
     assert choice_of(expected_of(RISING, cost, clone=(161.0, 29.0))) == (True, 1.0, 161.0, 29.0)
-    last = np.minimum(cost, 30.0)
-    assert choice_of(expected_of(RISING, last)) == pytest.approx(
-        (False, 1.1, 200.0, 30.0), rel=1e-6
-    )  # there is no next
+    last = np.minimum(cost, 29.0)
+    assert choice_of(expected_of(RISING, last)) == pytest.approx((False, 1.1, 200.0, 29.0))  # there is no next
+    falls = np.where(np.arange(GAINS) > 6, 0.5, 1.0)  # the next gain would end episodes early
+    assert choice_of(expected_of(RISING, cost, completed=falls)) == pytest.approx((False, 1.02, 160.0, 28.0), rel=1e-6)
 
 
 def choice_by_loops(returned, cost, completed, limit, cloned):
     """What `choose` says it does, candidate by candidate."""
     best = None
     for i in range(GAINS + cloned):
-        counts = cost[i] <= limit and completed[i] >= completed[PLAIN] - COMPLETED
+        counts = cost[i] <= (AIM if i < GAINS else 1.0) * limit and completed[i] >= completed[PLAIN] - COMPLETED
         if counts and (best is None or returned[i] > returned[best]):
             best = i
     if best is None:
         return False, 1.0, returned[PLAIN], cost[PLAIN]
     if best == GAINS:
         return True, 1.0, returned[best], cost[best]
-    if best + 1 < GAINS and returned[best + 1] > returned[best] and cost[best + 1] > limit:
-        share = (limit - cost[best]) / (cost[best + 1] - cost[best])
+    further = min(best + 1, GAINS - 1)
+    goes_on = completed[further] >= completed[PLAIN] - COMPLETED
+    if goes_on and returned[further] > returned[best] and cost[further] > AIM * limit:
+        share = (AIM * limit - cost[best]) / (cost[best + 1] - cost[best])
         between = [x[best] + share * (x[best + 1] - x[best]) for x in (EVEN, returned, cost)]
         return False, *between
     return False, EVEN[best], returned[best], cost[best]
@@ -485,7 +489,7 @@ def test_the_choice_is_that_of_a_loop_over_the_candidates():
         returned = np.cumsum(rng.normal(0.5, 1.0, GAINS + 1))
         cost = rng.uniform(15, 35) + np.cumsum(rng.normal(1.0, 2.0, GAINS + 1))
         returned[-1], cost[-1] = rng.uniform(returned.min(), returned.max() + 2.0), rng.uniform(20, 40)  # the clone's
-        early = (rng.uniform(size=GAINS + 1) < 0.2) & (cost <= LIMIT)
+        early = rng.uniform(size=GAINS + 1) < 0.2
         completed = np.where(early, 0.8, 0.9)
         cloned = case % 2 == 0
         given.append((returned, cost, completed, cloned))
@@ -521,8 +525,8 @@ TWO = (linear_plant(cost=(1.0, 0.0), reward=(2.0, 0.0)), linear_plant(cost=(3.0,
 
 
 def cost_in_two(gain, mean=0.5):
-    """The mean over both models, of a step's cost over 1 - discount."""
-    return (1.0 + 3.0) / 2 * action_at(mean, gain) / (1 - DISCOUNT)
+    """In the model that expects more: a step's cost over 1 - discount."""
+    return 3.0 * action_at(mean, gain) / (1 - DISCOUNT)
 
 
 def return_in_two(gain, mean=0.2):
@@ -531,12 +535,12 @@ def return_in_two(gain, mean=0.2):
 
 
 def test_the_gain_that_takes_the_cost_to_the_limit_is_in_the_weights_handed_out():
-    """A limit three quarters of the way from the cost at 1.04 to that at 1.06: a gain of 1.055."""
-    limit = 0.25 * cost_in_two(1.04) + 0.75 * cost_in_two(1.06)
+    """AIM x the limit three quarters of the way from the cost at 1.04 to that at 1.06: a gain of 1.055."""
+    limit = (0.25 * cost_in_two(1.04) + 0.75 * cost_in_two(1.06)) / AIM
     actor, choice = handed_out(TWO, limit, clone=constant_actor(0.1, 0.1))
     assert not bool(choice.clone)
     assert float(choice.gain) == pytest.approx(1.055, abs=1e-4)
-    assert float(choice.cost) == pytest.approx(limit, rel=1e-5)
+    assert float(choice.cost) == pytest.approx(AIM * limit, rel=1e-5)
     earned = 0.25 * return_in_two(1.04) + 0.75 * return_in_two(1.06)
     assert float(choice.returned) == pytest.approx(earned, rel=1e-4)
     np.testing.assert_allclose(actor.mlp.layers[-1].bias, [0.5 * 1.055, 0.2 * 1.055, -1.0, -2.0], rtol=1e-4)
@@ -550,7 +554,7 @@ def test_the_clones_weights_are_handed_out_where_it_wins_and_has_seen_enough_row
     assert float(choice.gain) == 1.0
     assert float(choice.cost) == pytest.approx(cost_in_two(1.0, mean=0.3), rel=1e-5)
     assert float(choice.returned) == pytest.approx(return_in_two(1.0, mean=0.6), rel=1e-5)
-    actor, choice = handed_out(TWO, 1.0001 * limit, rows=CLONED - 1)
+    actor, choice = handed_out(TWO, 1.0001 * limit / AIM, rows=CLONED - 1)
     assert not bool(choice.clone)
     assert float(choice.gain) == pytest.approx(1.0, abs=1e-3)
 
@@ -577,7 +581,8 @@ def test_every_candidate_has_the_episodes_that_it_would_have_alone(plant, actor)
     policies = [*(with_gain(actor, jnp.asarray(gain)) for gain in gains), clone]
     found = [[alone(policy, plants[i], jax.random.key(i)) for i in range(2)] for policy in policies]
     returned, cost, completed = (
-        np.array([np.mean([float(model[column][0]) for model in each]) for each in found]) for column in range(3)
+        np.array([of_both([float(model[column][0]) for model in each]) for each in found])
+        for column, of_both in enumerate((np.mean, max, np.mean))
     )
     for limit in (np.median(cost) + 1e-3, cost.max() + 1.0, 0.0):
         expected = choose(
@@ -626,14 +631,14 @@ def is_plain(export, state):
 
 def test_what_is_handed_out_is_exported_with_the_reasons(departed):
     method = replace(departed, discount=DISCOUNT)
-    limit = 0.25 * cost_in_two(1.04) + 0.75 * cost_in_two(1.06)
+    limit = (0.25 * cost_in_two(1.04) + 0.75 * cost_in_two(1.06)) / AIM
     state = settled(method, limit)
     export = method.export(state)
     assert list(export.facts) == ["handed_out"]
     assert export.facts["handed_out"] == choice_in_words(method.hand_out(state)[1])
     assert export.facts["handed_out"]["policy"] == "averaged actor"
     assert export.facts["handed_out"]["gain"] == pytest.approx(1.055, abs=1e-3)
-    assert export.facts["handed_out"]["expected_cost"] == pytest.approx(limit, rel=1e-5)
+    assert export.facts["handed_out"]["expected_cost"] == pytest.approx(AIM * limit, rel=1e-5)
     np.testing.assert_allclose(
         export.networks["actor"].mlp.layers[-1].bias, [0.5 * 1.055, 0.2 * 1.055, -1.0, -2.0], rtol=1e-3
     )
