@@ -39,6 +39,7 @@ EPISODES = 64  # imagined for each candidate and model
 NOISE = 0.5  # of what the model leaves unexplained
 WELL_PREDICTED = 0.03  # with a greater error of the models there is no choice
 CLONED = 10_000  # rows that the clone must have seen
+RAISED = 0.88  # of the limit: what a gain over 1 may cost. True costs were up to 1.17 times what the models said
 COMPLETED = 0.02  # of the episodes: a candidate may end early in so many more than the averaged actor does
 
 
@@ -157,11 +158,12 @@ def choose(gains: Float[Array, " gains"], expected: Expected, limit: Scalar, clo
     """The candidate that earns most in the model among those inside the limit: the averaged actor with each of the gains,
     and as the last candidate the clone, if there is one. Without one inside it is the averaged actor as it is.
 
-    A gain is held to AIM x l, as the slack is; the clone to l: its episodes were logged inside. A candidate that makes more
-    episodes end early than the averaged actor does not count. If a greater gain would earn more but costs too much, the gain
-    between the two at which the cost reaches AIM x l is taken, by linear interpolation."""
+    A gain up to 1 is held to AIM x l, as the slack is; a greater one, which makes the learned policy costlier, to RAISED x l,
+    because of the models' own error; the clone to l: its episodes were logged inside. A candidate that makes more episodes
+    end early than the averaged actor does not count. If the next greater gain would earn more but costs too much, the one
+    between the two that costs as much as it may is taken, by linear interpolation."""
     plain = GAINS // 2
-    aim = jnp.append(jnp.full(GAINS, AIM), 1.0) * limit
+    aim = jnp.append(jnp.where(jnp.arange(GAINS) > plain, RAISED, AIM), 1.0) * limit
     whole = expected.completed >= expected.completed[plain] - COMPLETED
     allowed = (expected.cost <= aim) & whole & jnp.append(jnp.ones(GAINS, bool), cloned)
     best = jnp.argmax(jnp.where(allowed, expected.returned, -jnp.inf))
@@ -171,7 +173,7 @@ def choose(gains: Float[Array, " gains"], expected: Expected, limit: Scalar, clo
     rise = expected.cost[further] - expected.cost[best]
     better = (expected.returned[further] > expected.returned[best]) & (expected.cost[further] > aim[further])
     between = jnp.where(
-        allowed[best] & better & whole[further] & (rise > 0.0), (aim[best] - expected.cost[best]) / rise, 0.0
+        allowed[best] & better & whole[further] & (rise > 0.0), (aim[further] - expected.cost[best]) / rise, 0.0
     )
     between = jnp.where(clone, 0.0, jnp.clip(between, 0.0, 1.0))
     at = jnp.minimum(best, GAINS - 1)
