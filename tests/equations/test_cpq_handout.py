@@ -18,6 +18,7 @@ from ringfence.algorithms.cpq_handout import (
     FARTHEST,
     GAINS,
     NOISE,
+    RAISED,
     WELL_PREDICTED,
     Choice,
     Expected,
@@ -369,6 +370,12 @@ def test_a_gain_is_a_factor_on_the_mean_before_the_squash_and_on_nothing_else(ac
     assert same(with_gain(actor, jnp.asarray(1.0)), actor)
 
 
+@pytest.fixture
+def one_aim(monkeypatch):
+    """Gains over 1 are held to the same part of the limit as the others."""
+    monkeypatch.setattr(cpq_handout, "RAISED", AIM)
+
+
 EVEN = np.linspace(0.9, 1.1, GAINS)
 LIMIT = 30.0
 
@@ -390,7 +397,7 @@ RISING = 100.0 + 10.0 * np.arange(GAINS)  # returns: 150 for the averaged actor 
 OUTSIDE = 31.0 + np.arange(GAINS)  # costs
 
 
-def test_the_best_return_inside_the_limit_is_chosen():
+def test_the_best_return_inside_the_limit_is_chosen(one_aim):
     returned = np.array([1.0, 9.0, 3.0, 8.0, 2.0, 7.0, 4.0, 6.0, 99.0, 5.0, 98.0])
     cost = np.array([10.0, 40.0, 20.0, 29.0, 28.0, 27.0, 26.0, 25.0, 31.0, 24.0, 30.5])
     assert choice_of(expected_of(returned, cost)) == pytest.approx((False, 0.96, 8.0, 29.0))
@@ -406,7 +413,7 @@ def test_without_a_policy_inside_it_is_the_averaged_actor_as_it_is():
     assert found == (False, 1.0, 150.0, 36.0)
 
 
-def test_the_clone_is_chosen_where_it_earns_most_and_is_inside():
+def test_the_clone_is_chosen_where_it_earns_most_and_is_inside(one_aim):
     inside = np.linspace(10.0, 29.0, GAINS)
     assert choice_of(expected_of(RISING, inside, clone=(201.0, 30.9))) == pytest.approx((True, 1.0, 201.0, 30.9))
     assert choice_of(expected_of(RISING, inside, clone=(201.0, 31.0))) == pytest.approx((False, 1.1, 200.0, 29.0))
@@ -414,14 +421,14 @@ def test_the_clone_is_chosen_where_it_earns_most_and_is_inside():
     assert choice_of(expected_of(RISING, OUTSIDE, clone=(-5.0, 30.0))) == (True, 1.0, -5.0, 30.0)  # the only one
 
 
-def test_a_clone_that_has_not_learned_is_no_candidate():
+def test_a_clone_that_has_not_learned_is_no_candidate(one_aim):
     inside = np.linspace(10.0, 29.0, GAINS)
     best = expected_of(RISING, inside, clone=(999.0, 5.0))
     assert choice_of(best, cloned=False) == pytest.approx((False, 1.1, 200.0, 29.0))
     assert choice_of(expected_of(RISING, OUTSIDE, clone=(999.0, 5.0)), cloned=False) == (False, 1.0, 150.0, 36.0)
 
 
-def test_candidates_that_end_early_more_often_than_the_averaged_actor_do_not_count():
+def test_candidates_that_end_early_more_often_than_the_averaged_actor_do_not_count(one_aim):
     inside = np.linspace(10.0, 29.0, GAINS)
     for plain in (1.0, 0.5):  # what the averaged actor itself completes is the measure
         completed = np.full(GAINS, plain)
@@ -435,7 +442,7 @@ def test_candidates_that_end_early_more_often_than_the_averaged_actor_do_not_cou
         assert choice_of(late) == (True, 1.0, 999.0, 1.0)
 
 
-def test_between_the_last_gain_inside_and_the_next_the_cost_is_taken_to_the_limit():
+def test_between_the_last_gain_inside_and_the_next_the_cost_is_taken_to_the_limit(one_aim):
     """1.02 costs 28 and 1.04 costs 36: the limit of 30 is a quarter of the way, so a gain of 1.025. It earns a quarter of
     the way from 160 to 170."""
     cost = np.array([4.0, 8.0, 12.0, 16.0, 20.0, 24.0, 28.0, 36.0, 44.0, 52.0, 60.0])
@@ -444,7 +451,7 @@ def test_between_the_last_gain_inside_and_the_next_the_cost_is_taken_to_the_limi
     assert choice_of(expected_of(RISING, at_the_limit)) == pytest.approx((False, 1.02, 160.0, 30.0), rel=1e-4)
 
 
-def test_there_is_nothing_between_where_the_next_gain_earns_less_or_is_inside_or_the_clone_wins():
+def test_there_is_nothing_between_where_the_next_gain_earns_less_or_is_inside_or_the_clone_wins(one_aim):
     cost = np.array([4.0, 8.0, 12.0, 16.0, 20.0, 24.0, 28.0, 36.0, 44.0, 52.0, 60.0])
     less = RISING - 11.0 * (np.arange(GAINS) > 6)
     assert choice_of(expected_of(less, cost)) == pytest.approx((False, 1.02, 160.0, 28.0), rel=1e-6)
@@ -462,11 +469,28 @@ def test_there_is_nothing_between_where_the_next_gain_earns_less_or_is_inside_or
     assert choice_of(expected_of(RISING, cost, completed=falls)) == pytest.approx((False, 1.02, 160.0, 28.0), rel=1e-6)
 
 
+def test_a_gain_over_one_needs_a_greater_margin():
+    """At a limit of 100 the averaged actor costs 80, 1.02 costs 84 and 1.04 costs 92: 88 is half of the way, so 1.03. Where
+    the averaged actor costs 90 it stays as it is, though 97 is allowed to it; where it costs 99, a gain of 0.98 costs 95,
+    and 97 is half of the way back."""
+    limit = 100.0 * AIM  # `choice_of` divides by AIM
+    far = np.array([60.0, 64.0, 68.0, 72.0, 76.0, 80.0, 84.0, 92.0, 96.0, 98.0, 99.0])
+    assert choice_of(expected_of(RISING, far), limit=limit) == pytest.approx((False, 1.03, 165.0, 88.0), rel=1e-5)
+    near = np.array([70.0, 74.0, 78.0, 82.0, 86.0, 90.0, 92.0, 94.0, 96.0, 96.5, 96.9])
+    assert choice_of(expected_of(RISING, near), limit=limit) == pytest.approx((False, 1.0, 150.0, 90.0), rel=1e-5)
+    over = np.array([75.0, 80.0, 85.0, 90.0, 95.0, 99.0, 99.5, 99.6, 99.7, 99.8, 99.9])
+    assert choice_of(expected_of(RISING, over), limit=limit) == pytest.approx((False, 0.99, 145.0, 97.0), rel=1e-5)
+
+
+def share_of_limit(candidate):
+    return 1.0 if candidate == GAINS else RAISED if candidate > PLAIN else AIM
+
+
 def choice_by_loops(returned, cost, completed, limit, cloned):
     """What `choose` says it does, candidate by candidate."""
     best = None
     for i in range(GAINS + cloned):
-        counts = cost[i] <= (AIM if i < GAINS else 1.0) * limit and completed[i] >= completed[PLAIN] - COMPLETED
+        counts = cost[i] <= share_of_limit(i) * limit and completed[i] >= completed[PLAIN] - COMPLETED
         if counts and (best is None or returned[i] > returned[best]):
             best = i
     if best is None:
@@ -475,8 +499,9 @@ def choice_by_loops(returned, cost, completed, limit, cloned):
         return True, 1.0, returned[best], cost[best]
     further = min(best + 1, GAINS - 1)
     goes_on = completed[further] >= completed[PLAIN] - COMPLETED
-    if goes_on and returned[further] > returned[best] and cost[further] > AIM * limit:
-        share = (AIM * limit - cost[best]) / (cost[best + 1] - cost[best])
+    aim = share_of_limit(further) * limit
+    if goes_on and returned[further] > returned[best] and cost[further] > aim > cost[best]:
+        share = (aim - cost[best]) / (cost[best + 1] - cost[best])
         between = [x[best] + share * (x[best + 1] - x[best]) for x in (EVEN, returned, cost)]
         return False, *between
     return False, EVEN[best], returned[best], cost[best]
@@ -535,12 +560,12 @@ def return_in_two(gain, mean=0.2):
 
 
 def test_the_gain_that_takes_the_cost_to_the_limit_is_in_the_weights_handed_out():
-    """AIM x the limit three quarters of the way from the cost at 1.04 to that at 1.06: a gain of 1.055."""
-    limit = (0.25 * cost_in_two(1.04) + 0.75 * cost_in_two(1.06)) / AIM
+    """RAISED x the limit three quarters of the way from the cost at 1.04 to that at 1.06: a gain of 1.055."""
+    limit = (0.25 * cost_in_two(1.04) + 0.75 * cost_in_two(1.06)) / RAISED
     actor, choice = handed_out(TWO, limit, clone=constant_actor(0.1, 0.1))
     assert not bool(choice.clone)
     assert float(choice.gain) == pytest.approx(1.055, abs=1e-4)
-    assert float(choice.cost) == pytest.approx(AIM * limit, rel=1e-5)
+    assert float(choice.cost) == pytest.approx(RAISED * limit, rel=1e-5)
     earned = 0.25 * return_in_two(1.04) + 0.75 * return_in_two(1.06)
     assert float(choice.returned) == pytest.approx(earned, rel=1e-4)
     np.testing.assert_allclose(actor.mlp.layers[-1].bias, [0.5 * 1.055, 0.2 * 1.055, -1.0, -2.0], rtol=1e-4)
@@ -631,14 +656,14 @@ def is_plain(export, state):
 
 def test_what_is_handed_out_is_exported_with_the_reasons(departed):
     method = replace(departed, discount=DISCOUNT)
-    limit = (0.25 * cost_in_two(1.04) + 0.75 * cost_in_two(1.06)) / AIM
+    limit = (0.25 * cost_in_two(1.04) + 0.75 * cost_in_two(1.06)) / RAISED
     state = settled(method, limit)
     export = method.export(state)
     assert list(export.facts) == ["handed_out"]
     assert export.facts["handed_out"] == choice_in_words(method.hand_out(state)[1])
     assert export.facts["handed_out"]["policy"] == "averaged actor"
     assert export.facts["handed_out"]["gain"] == pytest.approx(1.055, abs=1e-3)
-    assert export.facts["handed_out"]["expected_cost"] == pytest.approx(AIM * limit, rel=1e-5)
+    assert export.facts["handed_out"]["expected_cost"] == pytest.approx(RAISED * limit, rel=1e-5)
     np.testing.assert_allclose(
         export.networks["actor"].mlp.layers[-1].bias, [0.5 * 1.055, 0.2 * 1.055, -1.0, -2.0], rtol=1e-3
     )

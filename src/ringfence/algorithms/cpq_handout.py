@@ -158,10 +158,10 @@ def choose(gains: Float[Array, " gains"], expected: Expected, limit: Scalar, clo
     """The candidate that earns most in the model among those inside the limit: the averaged actor with each of the gains,
     and as the last candidate the clone, if there is one. Without one inside it is the averaged actor as it is.
 
-    A gain up to 1 is held to AIM x l, as the slack is; a greater one, which makes the learned policy costlier, to RAISED x l,
-    because of the models' own error; the clone to l: its episodes were logged inside. A candidate that makes more episodes
-    end early than the averaged actor does not count. If the next greater gain would earn more but costs too much, the one
-    between the two that costs as much as it may is taken, by linear interpolation."""
+    A gain up to 1 is held to AIM x l, as the slack is; a greater one, which makes the learned policy costlier, to RAISED x
+    l, because of the models' own error; the clone to l: its episodes were logged inside. A candidate that makes more
+    episodes end early than the averaged actor does not count. If the next greater gain would earn more but costs too much,
+    the one between the two that costs as much as it may is taken, by linear interpolation."""
     plain = GAINS // 2
     aim = jnp.append(jnp.where(jnp.arange(GAINS) > plain, RAISED, AIM), 1.0) * limit
     whole = expected.completed >= expected.completed[plain] - COMPLETED
