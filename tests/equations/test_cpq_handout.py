@@ -31,6 +31,7 @@ from ringfence.algorithms.cpq_handout import (
     gains_around_one,
     imagine,
     is_chosen,
+    of_both,
     safe_cloning_loss,
     with_gain,
 )
@@ -593,6 +594,17 @@ def test_where_nothing_is_inside_the_averaged_weights_are_handed_out_unchanged()
     assert float(choice.returned) == pytest.approx(return_in_two(1.0), rel=1e-5)
 
 
+def test_of_both_models_the_greater_cost_counts_and_the_mean_of_return_and_completed_episodes():
+    """Candidate by candidate: the first model expects more of one, the second of the other."""
+    one = Expected(*map(jnp.asarray, ([1.0, 6.0], [20.0, 31.0], [1.0, 0.5])))
+    two = Expected(*map(jnp.asarray, ([3.0, 2.0], [25.0, 30.0], [0.5, 0.75])))
+    for found in ((one, two), (two, one)):
+        both = of_both(found)
+        np.testing.assert_allclose(both.returned, [2.0, 4.0])
+        np.testing.assert_allclose(both.cost, [25.0, 31.0])
+        np.testing.assert_allclose(both.completed, [0.75, 0.625])
+
+
 def test_every_candidate_has_the_episodes_that_it_would_have_alone(plant, actor):
     """Against `imagine` for one policy at a time: the averaged actor with its weights turned, and the clone; two models with
     noise of their own, from starts that are used in turn."""
@@ -606,8 +618,8 @@ def test_every_candidate_has_the_episodes_that_it_would_have_alone(plant, actor)
     policies = [*(with_gain(actor, jnp.asarray(gain)) for gain in gains), clone]
     found = [[alone(policy, plants[i], jax.random.key(i)) for i in range(2)] for policy in policies]
     returned, cost, completed = (
-        np.array([of_both([float(model[column][0]) for model in each]) for each in found])
-        for column, of_both in enumerate((np.mean, max, np.mean))
+        np.array([joined([float(model[column][0]) for model in each]) for each in found])
+        for column, joined in enumerate((np.mean, max, np.mean))
     )
     for limit in (np.median(cost) + 1e-3, cost.max() + 1.0, 0.0):
         expected = choose(
@@ -677,7 +689,9 @@ def test_the_other_networks_are_exported_as_ever(departed):
     state = settled(departed)
     before, after = (departed.export(s) for s in (replace(state, step=jnp.asarray(0)), state))
     assert (before.kind, before.limit_range) == (after.kind, after.limit_range) == ("tanh-gaussian", None)
-    assert list(before.networks) == list(after.networks)
+    assert (
+        set(before.networks) == set(after.networks) == {"actor", "reward_1", "reward_2", "cost", "encoder", "decoder"}
+    )
     assert all(same(before.networks[name], after.networks[name]) for name in before.networks if name != "actor")
     assert not same(before.networks["actor"], after.networks["actor"])
     assert same(before.tensors, after.tensors)

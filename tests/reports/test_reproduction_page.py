@@ -73,8 +73,8 @@ def of_figure_2():
     unsafe = cells().behaviour("halfcheetah-torque", "unsafe", "noise-free")
     yield f"the unsafe behaviour earns {unsafe['return']:.0f} without noise"
     yield f"takes the faster gait from 30 on ({mean('hopper', 'cpq', 30):.0f})"
-    assert [count > 0 for count in falls("hopper", "cpq", 27)].count(True) == 1
-    yield f"At 27 one of five seeds falls ({last('hopper', 'cpq', 27).min():.0f})"
+    assert not any(falls("hopper", "cpq", 27))
+    yield f"At 27 it earns {mean('hopper', 'cpq', 27):.0f} and does not fall"
     walker = [mean("walker2d", "cpq", limit) for limit in (26, 30, 36, 42)]
     yield f"{min(walker):.0f} to {max(walker):.0f} at every limit"
 
@@ -89,15 +89,12 @@ def of_figure_2():
     assert not any(falls("hopper", "cpq", 38))
     yield f"our default earns {mean('hopper', 'cpq', 38):.0f} and does not fall"
 
-    more = {
-        (log, limit): 100 * (mean(log, "bc-safe", limit) / mean(log, "cpq", limit) - 1)
-        for log, limits in (("halfcheetah", (30,)), ("walker2d", (26, 30, 36, 42)), ("hopper", (27,)))
-        for limit in limits
-    }
-    less, little = more.pop(("walker2d", 42)), more.pop(("hopper", 27))
-    least, most = min(more.values()), max(more.values())
-    yield f"BC-Safe earns {least:.1f} to {most:.1f} % more on HalfCheetah at 30 and on Walker2d at 26, 30 and 36"
-    yield f"(at 42 it earns {-less:.0f} % less), and {little:.1f} % more on Hopper at 27"
+    more = [
+        100 * (mean("walker2d", "bc-safe", limit) / mean("walker2d", "cpq", limit) - 1) for limit in (26, 30, 36, 42)
+    ]
+    *low, high = more
+    yield f"BC-Safe earns {min(low):.1f} to {max(low):.1f} % more on Walker2d at 26, 30 and 36"
+    yield f"(at 42 it earns {-high:.0f} % less)"
 
 
 def test_the_numbers_of_figure_2_are_those_of_its_results():
