@@ -30,3 +30,27 @@ def narrow_log(rows=2000, seed=0, obs=3, act=2, episode_length=50, low=-1.0, hig
         action_high=np.full(act, high),
         name="narrow",
     )
+
+
+def still_when_paced(policy):
+    """The policy with gains for a pacer, whose paced actor does nothing in any state."""
+    from dataclasses import replace
+
+    from ringfence.deploy import Network, Policy
+
+    artifact = policy.artifact
+    size = 2 * artifact.action_dim
+    layer = {"paced_actor.0.weight": np.zeros((artifact.observation_dim, size)), "paced_actor.0.bias": np.zeros(size)}
+    network = Network("paced_actor", ("observation",), "tanh-gaussian")
+    return Policy(
+        replace(
+            artifact,
+            networks={**artifact.networks, "paced_actor": network},
+            tensors={**artifact.tensors, **layer},
+            action_low=np.full(artifact.action_dim, -1.0),
+            action_high=np.full(artifact.action_dim, 1.0),
+            discount=0.99,
+            horizon=50,
+            metadata={**artifact.metadata, "pacing": {"low": 0.5, "high": 2.0, "spending": 0.9}},
+        )
+    )

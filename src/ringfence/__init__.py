@@ -25,6 +25,7 @@ _HOME = {
     "Dataset": "ringfence.data",
     "Guard": "ringfence.deploy",
     "Limit": "ringfence.limits",
+    "Pacer": "ringfence.deploy",
     "Policy": "ringfence.deploy",
     "RingfenceError": "ringfence.errors",
     "Run": "ringfence.training",
@@ -40,6 +41,7 @@ __all__ = [
     "Dataset",
     "Guard",
     "Limit",
+    "Pacer",
     "Policy",
     "RingfenceError",
     "Run",
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     from ringfence.algorithms import *  # noqa: F403
     from ringfence.api import load, resume, train
     from ringfence.data import Dataset, save
-    from ringfence.deploy import Artifact, Guard, Policy
+    from ringfence.deploy import Artifact, Guard, Pacer, Policy
     from ringfence.errors import RingfenceError
     from ringfence.evaluation import evaluate
     from ringfence.limits import Limit

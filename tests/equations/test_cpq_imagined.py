@@ -11,15 +11,16 @@ import pytest
 from ringfence.algorithms import Batch, Spec
 from ringfence.algorithms.cpq_imagined import (
     AIM,
-    AVERAGED,
     EPISODES,
     HALVED,
+    NETWORKS,
     PREDICTED,
     SETTLED,
     SLACK,
     TERMINATION_SIZE,
     Imagined,
     Plant,
+    falling,
     feedback_rate,
     in_parts,
     next_slack,
@@ -31,6 +32,7 @@ from tests.equations.conftest import ACT, OBS, ROWS, small_state
 
 DISCOUNT, HORIZON, LIMIT = 0.9, 8, 5.0
 KEY = jax.random.key(3)
+STEPS = 1000  # of the fit
 HALF = EPISODES // 2
 COST, REWARD, TERMINATION = OBS, OBS + 1, OBS + 2  # columns of the model, after the changes of the state
 
@@ -47,13 +49,22 @@ def forward(mlp, x):
     return x @ last[0] + last[1]
 
 
+def of_either_sign(network):
+    """With costs and rewards of either sign."""
+    moved = jnp.zeros(OBS + 3).at[COST].set(0.12).at[REWARD].set(-0.1)
+    return eqx.tree_at(lambda mlp: mlp.layers[-1].bias, network, replace_fn=lambda bias: bias + moved)
+
+
+def told_by(plant, rows):
+    """What the networks say on average, in the units of the log, of rows of states and actions side by side."""
+    return np.mean([forward(network, rows) for network in plant.networks], 0) * np.asarray(plant.size, np.float64)
+
+
 @pytest.fixture
 def plant(batch):
-    """Its network says costs of either sign."""
     fresh = Plant.create(Spec(OBS, ACT), (8, 8), KEY)
-    raised = eqx.tree_at(lambda mlp: mlp.layers[-1].bias, fresh.network, replace_fn=lambda bias: bias.at[COST].add(0.9))
     size = jnp.asarray([0.5, 0.1, 0.2, 2.0, 7.0, 0.3])
-    fresh = replace(fresh, network=raised, averaged=raised, size=size)
+    fresh = replace(fresh, networks=tuple(map(of_either_sign, fresh.networks)), size=size)
     return replace(fresh, low=jnp.full(OBS, -1.5), high=jnp.full(OBS, 1.5))
 
 
@@ -75,23 +86,37 @@ def followed_by(batch):
     return np.asarray(rows)
 
 
-def squared_errors(network, batch, followed):
-    """For each column the mean of squares over the rows, in NumPy."""
-    told = forward(network, np.concatenate([batch.observations, batch.actions], -1))
-    return np.mean((told - followed) ** 2, 0)
+def squared_errors(plant, batch, size):
+    """For each column the mean of squares over the rows of a network's half, and over the networks, in NumPy."""
+    rows, followed = np.concatenate([batch.observations, batch.actions], -1), followed_by(batch) / size
+    halves = (slice(0, ROWS // 2), slice(ROWS // 2, None))
+    squares = [
+        (forward(net, rows[half]) - followed[half]) ** 2 for net, half in zip(plant.networks, halves, strict=True)
+    ]
+    return np.mean([np.mean(each, 0) for each in squares], 0)
 
 
-def test_the_loss_is_the_mean_square_over_rows_and_columns_and_comes_with_that_of_each_column(plant, batch):
-    followed = np.random.default_rng(0).normal(size=(len(batch.costs), OBS + 3))
-    expected = squared_errors(plant.network, batch, followed)
-    loss, squares = plant_loss(plant.network, batch, jnp.asarray(followed))
-    assert float(loss) == pytest.approx(expected.mean(), rel=1e-5)
+def test_the_loss_sums_the_mean_squares_of_the_networks_and_comes_with_the_mean_of_each_column(plant, batch):
+    size = np.array([0.4, 0.3, 0.9, 1.5, 2.0, 0.7])
+    expected = squared_errors(plant, batch, size)
+    loss, squares = plant_loss(plant.networks, in_parts(batch, 2), jnp.asarray(size, jnp.float32))
+    assert float(loss) == pytest.approx(2.0 * expected.mean(), rel=1e-5)
     np.testing.assert_allclose(squares, expected, rtol=1e-5)
+
+
+def test_a_network_learns_from_its_own_part_of_the_batch_alone(plant, batch):
+    """Other rows in the second half leave the gradient of the first network as it is."""
+    other = batch._replace(rewards=batch.rewards.at[ROWS // 2 :].add(5.0))
+    one, two = (
+        jax.grad(plant_loss, has_aux=True)(plant.networks, in_parts(rows, 2), plant.size)[0] for rows in (batch, other)
+    )
+    assert all(map(np.array_equal, *map(jax.tree.leaves, (one[0], two[0]))))
+    assert not np.array_equal(one[1].layers[-1].bias, two[1].layers[-1].bias)
 
 
 def test_what_follows_is_the_change_the_cost_the_reward_and_termination_in_their_units(plant, batch):
     """Costs are never negative, rewards may be. With an axis more in front, each row is told the same."""
-    told = forward(plant.averaged, np.concatenate([batch.observations, batch.actions], -1)) * np.asarray(plant.size)
+    told = told_by(plant, np.concatenate([batch.observations, batch.actions], -1))
     assert told[:, COST].min() < 0.0 < told[:, COST].max()
     assert told[:, REWARD].min() < 0.0
     found = plant(batch.observations, batch.actions)
@@ -104,16 +129,22 @@ def test_what_follows_is_the_change_the_cost_the_reward_and_termination_in_their
         np.testing.assert_allclose(many, np.stack([once, once]), rtol=1e-5, atol=1e-6)
 
 
-def test_it_is_the_averaged_network_that_tells_what_follows(plant, batch):
-    other = Plant.create(Spec(OBS, ACT), (8, 8), jax.random.key(9)).network
-    here, there = (each(batch.observations, batch.actions) for each in (plant, replace(plant, network=other)))
-    for a, b in zip(here, there, strict=True):
-        np.testing.assert_array_equal(a, b)
+def test_networks_are_deeper_and_wider_than_the_policys_and_differ_from_the_start(plant):
+    assert len(plant.networks) == NETWORKS == 2
+    for network in plant.networks:
+        assert [layer.bias.size for layer in network.layers] == [16, 16, 16, OBS + 3]
+    first, second = (np.asarray(network.layers[0].weight) for network in plant.networks)
+    assert np.abs(first - second).min() > 0.0
+
+
+def test_steps_fall_from_full_to_none_as_a_cosine():
+    found = [float(falling(jnp.asarray(done))) for done in (0.0, 0.25, 0.5, 1.0, 1.5)]
+    np.testing.assert_allclose(found, [1.0, (1 + np.sqrt(0.5)) / 2, 0.5, 0.0, 0.0], atol=1e-6)
 
 
 def test_one_fit_goes_down_the_gradient_and_keeps_size_and_range(plant, batch):
     plant = replace(plant, low=jnp.zeros(OBS), high=jnp.zeros(OBS))
-    after, error = plant.fit(batch)
+    after, error = plant.fit(batch, STEPS)
     numbers = followed_by(batch)
     assert 0.0 < numbers[:, TERMINATION].mean() < 1.0  # both kinds of rows
     size = np.sqrt(np.mean(numbers**2, 0))  # the first batch sets it
@@ -123,29 +154,31 @@ def test_one_fit_goes_down_the_gradient_and_keeps_size_and_range(plant, batch):
     np.testing.assert_array_equal(after.high, np.maximum(0.0, np.max(batch.observations, 0)))
     assert int(after.fitted) == 1
 
-    before, then = (squared_errors(network, batch, numbers / size) for network in (plant.network, after.network))
+    before, then = (squared_errors(each, batch, size) for each in (plant, after))
     assert then.mean() < before.mean()
-    np.testing.assert_allclose(after.errors, before[: OBS + 1], rtol=1e-4)  # of the network before the step
+    np.testing.assert_allclose(after.errors, before[: OBS + 1], rtol=1e-4)  # of the networks before the step
     assert float(error) == pytest.approx(before[: OBS + 1].mean(), rel=1e-4)
 
-    second, _ = after.fit(batch._replace(costs=3.0 * batch.costs, continues=jnp.zeros(ROWS)))
+    second, _ = after.fit(batch._replace(costs=3.0 * batch.costs, continues=jnp.zeros(ROWS)), STEPS)
     square = 0.5 * after.size[COST] ** 2 + 0.5 * np.mean((3.0 * batch.costs) ** 2)
     assert float(second.size[COST]) == pytest.approx(float(np.sqrt(square)), rel=1e-4)
     assert float(second.size[TERMINATION]) == np.float32(TERMINATION_SIZE)
 
 
-def test_each_column_has_a_part_in_the_first_step(plant, batch):
-    """Adam's first step is its rate against the sign of the gradient. The gradient in the last bias is twice the mean error
-    over the columns' number: of states, cost, reward and termination alike."""
-    after, _ = plant.fit(batch)
-    numbers = followed_by(batch)
-    size = np.sqrt(np.mean(numbers**2, 0))
-    size[TERMINATION] = TERMINATION_SIZE
-    told = forward(plant.network, np.concatenate([batch.observations, batch.actions], -1))
-    gradient = 2.0 * np.mean(told - numbers / size, 0) / (OBS + 3)
-    assert np.abs(gradient).min() > 1e-3
-    moved = np.asarray(after.network.layers[-1].bias) - np.asarray(plant.network.layers[-1].bias)
-    np.testing.assert_allclose(moved, -2e-3 * np.sign(gradient), rtol=1e-2)
+@pytest.mark.parametrize(("fitted", "share"), [(0, 1.0), (STEPS // 2, 0.5), (STEPS, 0.0)])
+def test_each_column_has_a_part_in_the_first_step(plant, batch, fitted, share):
+    """Adam's first step is its rate against the sign of the gradient, times what is left of the cosine. The gradient in the
+    last bias is twice the mean error over the columns' number: of states, cost, reward and termination alike."""
+    plant = replace(plant, fitted=jnp.asarray(fitted))
+    after, _ = plant.fit(batch, STEPS)
+    size = np.asarray(after.size, np.float64)
+    rows = np.concatenate([batch.observations, batch.actions], -1)
+    for number, half in enumerate((slice(0, ROWS // 2), slice(ROWS // 2, None))):
+        told = forward(plant.networks[number], rows[half])
+        gradient = 2.0 * np.mean(told - followed_by(batch)[half] / size, 0) / (OBS + 3)
+        assert np.abs(gradient).min() > 1e-4
+        was, now = (np.asarray(each.networks[number].layers[-1].bias) for each in (plant, after))
+        np.testing.assert_allclose(now - was, -4e-3 * share * np.sign(gradient), rtol=2e-2, atol=1e-7)
 
 
 def test_errors_are_running_means_of_states_and_cost_and_the_error_is_their_mean(plant, batch):
@@ -154,8 +187,8 @@ def test_errors_are_running_means_of_states_and_cost_and_the_error_is_their_mean
     for fitted, rate in ((0, 1.0), (1, 0.5), (4, 0.2), (99, 0.01), (10_000, 0.01)):
         size = np.sqrt((1 - rate) * np.asarray(plant.size) ** 2 + rate * np.mean(followed_by(batch) ** 2, 0))
         size[TERMINATION] = TERMINATION_SIZE
-        now = squared_errors(plant.network, batch, followed_by(batch) / size)[: OBS + 1]
-        after, error = replace(plant, fitted=jnp.asarray(fitted)).fit(batch)
+        now = squared_errors(plant, batch, size)[: OBS + 1]
+        after, error = replace(plant, fitted=jnp.asarray(fitted)).fit(batch, STEPS)
         np.testing.assert_allclose(after.errors, (1 - rate) * np.asarray(plant.errors) + rate * now, rtol=1e-4)
         assert float(after.error) == pytest.approx(float(np.asarray(after.errors).mean()), rel=1e-5)
         assert float(error) == pytest.approx(now.mean(), rel=1e-4)  # that of this batch
@@ -163,16 +196,9 @@ def test_errors_are_running_means_of_states_and_cost_and_the_error_is_their_mean
 
 def test_rewards_and_terminations_do_not_count_as_errors(plant, batch):
     other = batch._replace(rewards=100.0 * batch.rewards + 50.0, continues=1.0 - batch.continues)
-    one, two = (plant.fit(rows) for rows in (batch, other))
+    one, two = (plant.fit(rows, STEPS) for rows in (batch, other))
     np.testing.assert_array_equal(one[0].errors, two[0].errors)
     assert float(one[1]) == float(two[1])
-
-
-def test_the_network_that_imagines_follows_the_newest_one(plant, batch):
-    plant = replace(plant, averaged=Plant.create(Spec(OBS, ACT), (8, 8), jax.random.key(9)).network)
-    after, _ = plant.fit(batch)
-    for old, new, average in zip(*map(jax.tree.leaves, (plant.averaged, after.network, after.averaged)), strict=True):
-        np.testing.assert_allclose(average, (1 - AVERAGED) * old + AVERAGED * new, rtol=1e-4, atol=1e-7)
 
 
 def test_states_are_left_where_a_column_is_a_tenth_of_its_range_outside_the_log(plant):
@@ -230,9 +256,9 @@ def test_it_learns_a_linear_plant():
     def one(plant, key):
         rows = jax.random.randint(key, (128,), 0, 4096)
         drawn = [x[rows] for x in (log.observations, log.actions, log.rewards, log.costs, log.next_observations)]
-        return plant.fit(Batch(*drawn, log.continues[rows], log.starts))
+        return plant.fit(Batch(*drawn, log.continues[rows], log.starts), 2000)
 
-    plant, losses = jax.lax.scan(one, Plant.create(Spec(2, 1), (32, 32), KEY), jax.random.split(KEY, 3000))
+    plant, losses = jax.lax.scan(one, Plant.create(Spec(2, 1), (16,), KEY), jax.random.split(KEY, 2000))
     assert float(losses[-100:].mean()) < 0.01
     told = plant(log.observations, log.actions)
     assert float(jnp.sqrt(jnp.mean((told.observations - log.next_observations) ** 2))) < 0.03
@@ -263,7 +289,7 @@ def test_a_step_of_every_episode_is_the_loop_over_them(plant, actors, batch):
         state = np.asarray(before.observations[i], np.float64)
         half = int(i >= HALF)
         action = np.tanh(forward(actors[half].mlp, state)[:ACT])
-        told = forward(plant.averaged, np.concatenate([state, action])) * np.asarray(plant.size)
+        told = told_by(plant, np.concatenate([state, action]))
         following, cost = state + told[:OBS], max(told[COST], 0.0)
         time = i % HORIZON
         total = float(before.discounted[i]) + DISCOUNT**time * cost
@@ -299,9 +325,9 @@ def test_episodes_that_did_not_begin_at_a_start_do_not_count(plant, actors, batc
 def test_a_constant_cost_is_found_whatever_the_horizon(actors, batch):
     """A plant that stands still and costs 0.3 a step: 0.3 / (1 - discount) from the start, and as a pace."""
     plant = Plant.create(Spec(OBS, ACT), (8,), KEY)
-    still = jax.tree.map(jnp.zeros_like, plant.averaged)
+    still = jax.tree.map(jnp.zeros_like, plant.networks[0])
     still = eqx.tree_at(lambda mlp: mlp.layers[-1].bias, still, jnp.asarray([0, 0, 0, 0.3, -7.0, 1.0]))
-    plant = replace(plant, averaged=still, low=jnp.full(OBS, -9.0), high=jnp.full(OBS, 9.0))
+    plant = replace(plant, networks=(still, still), low=jnp.full(OBS, -9.0), high=jnp.full(OBS, 9.0))
     imagined = Imagined.create(Spec(OBS, ACT, horizon=HORIZON), jnp.asarray([LIMIT]), DISCOUNT, KEY)
     step = jax.jit(lambda x: x.advance(plant, *modes(actors), batch.starts, DISCOUNT))
     for _ in range(1500):
@@ -363,56 +389,47 @@ def test_the_actor_is_held_to_slack_times_the_limit(batch, departed):
     assert float(losses[0]) != pytest.approx(float(losses[2]), rel=1e-3)
 
 
-def known(plants):
-    """The models, as if they had learned for long and explained everything."""
-    return tuple(
-        replace(plant, errors=jnp.zeros_like(plant.errors), fitted=jnp.asarray(10_000, jnp.int32)) for plant in plants
-    )
+def known(plant):
+    """The model, as if it had learned for long and explained everything."""
+    return replace(plant, errors=jnp.zeros_like(plant.errors), fitted=jnp.asarray(10_000, jnp.int32))
 
 
-def test_an_update_learns_the_plant_and_moves_the_slack_only_after_the_policy_settled(batch, departed):
+def test_an_update_moves_the_slack_only_after_the_policy_settled_and_by_a_model_that_predicts(batch, departed):
     state = small_state(departed)
     after, metrics = departed.update(state, batch, KEY)
-    assert [int(plant.fitted) for plant in after.plants] == [1, 1]
     assert int(after.imagined.steps) == 1
     assert float(after.slack[0]) == 1.0
     assert "imagined_cost" in metrics
-    late, _ = departed.update(replace(state, step=jnp.asarray(SETTLED), plants=known(state.plants)), batch, KEY)
-    error = late.plants[0].error
-    assert 0.0 < float(error) < PREDICTED
-    rate = float(feedback_rate(jnp.asarray(SETTLED + 1), error, departed.feedback))
-    cost = float(late.imagined.cost(departed.discount)[0])
-    assert float(late.slack[0]) == pytest.approx(1.0 + rate * (AIM - cost / 0.05), abs=1e-5)
-    assert abs(float(late.slack[0]) - 1.0) > 1e-4
-    unknown = replace(late.plants[0], errors=jnp.full(OBS + 1, 2 * PREDICTED))
-    badly, _ = departed.update(
-        replace(state, step=jnp.asarray(SETTLED), plants=(unknown, known(state.plants)[1])), batch, KEY
-    )
+    for error in (0.0, 0.9 * PREDICTED):
+        plant = replace(known(state.plant), errors=jnp.full(OBS + 1, error))
+        late, _ = departed.update(replace(state, step=jnp.asarray(SETTLED), plant=plant), batch, KEY)
+        rate = float(feedback_rate(jnp.asarray(SETTLED + 1), jnp.asarray(error), departed.feedback))
+        cost = float(late.imagined.cost(departed.discount)[0])
+        assert float(late.slack[0]) == pytest.approx(1.0 + rate * (AIM - cost / 0.05), abs=1e-5)
+        assert abs(float(late.slack[0]) - 1.0) > 1e-4
+    unknown = replace(state.plant, errors=jnp.full(OBS + 1, 2 * PREDICTED))
+    badly, _ = departed.update(replace(state, step=jnp.asarray(SETTLED), plant=unknown), batch, KEY)
     assert float(badly.slack[0]) == 1.0
-    detector, _ = departed.update_detector(state, batch, KEY)
-    assert [int(plant.fitted) for plant in detector.plants] == [1, 1]
 
 
-def test_there_are_two_models_and_each_learns_from_its_own_half_of_the_batch(batch, departed):
-    state = small_state(departed)
-    assert len(state.plants) == 2
-    first, second = (np.asarray(plant.network.layers[0].weight) for plant in state.plants)
-    assert np.abs(first - second).min() > 0.0  # different from the start
-    halves = in_parts(batch, 2)
-    expected = [plant.fit(half) for plant, half in zip(state.plants, halves, strict=True)]
-    for learn in (departed.update, departed.update_detector):
-        after, metrics = learn(state, batch, KEY)
-        for mine, (theirs, _) in zip(after.plants, expected, strict=True):
-            for a, b in zip(*map(jax.tree.leaves, (mine, theirs)), strict=True):
-                np.testing.assert_array_equal(a, b)
-        assert float(metrics["plant_loss"]) == float(expected[0][1])
+def test_the_model_learns_in_the_stage_of_the_detector_and_is_then_fixed(batch, departed):
+    method = replace(departed, cvae_steps=6)
+    state = small_state(method)
+    state = replace(state, plant=replace(state.plant, fitted=jnp.asarray(2)))
+    expected, error = state.plant.fit(batch, 6)
+    detector, metrics = method.update_detector(state, batch, KEY)
+    assert all(map(np.array_equal, *map(jax.tree.leaves, (detector.plant, expected))))
+    assert float(metrics["plant_loss"]) == float(error)
+    policy, metrics = method.update(state, batch, KEY)
+    assert all(map(np.array_equal, *map(jax.tree.leaves, (policy.plant, state.plant))))
+    assert "plant_loss" not in metrics
 
 
-def test_episodes_are_imagined_in_the_first_model(batch, departed):
+def test_episodes_are_imagined_by_the_newest_actors(batch, departed):
     state = small_state(departed)
     after, _ = departed.update(state, batch, KEY)
     actors = after.actor.mode, after.averaged_actor.mode
-    expected = state.imagined.advance(after.plants[0], *actors, batch.starts, departed.discount)
+    expected = state.imagined.advance(state.plant, *actors, batch.starts, departed.discount)
     for a, b in zip(*map(jax.tree.leaves, (after.imagined, expected)), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -428,7 +445,7 @@ def test_a_range_of_limits_has_a_pace_and_a_cost_for_each_band(plant, actors, ba
             rows = half * HALF + np.arange(band * HALF // 4, (band + 1) * HALF // 4)
             states = np.asarray(before.observations, np.float64)[rows]
             actions = np.tanh(forward(actors[half].mlp, states)[:, :ACT])
-            told = forward(plant.averaged, np.concatenate([states, actions], -1)) * np.asarray(plant.size)
+            told = told_by(plant, np.concatenate([states, actions], -1))
             was, now = (1 - DISCOUNT) * limits[band], np.maximum(told[:, COST], 0.0).mean()
             assert float(after.pace[4 * half + band]) == pytest.approx(was + 0.005 * (now - was), rel=1e-4)
     np.testing.assert_allclose(after.from_start, np.tile(limits, 2), rtol=1e-6)  # none is complete
@@ -460,9 +477,9 @@ def test_each_band_of_a_range_moves_its_own_slack(batch, departed):
     assert state.slack.shape == (BANDS,)
     costs = jnp.asarray([10.0, 30.0, 30.0, 90.0, 40.0, 45.0, 50.0, 57.0])
     imagined = replace(state.imagined, from_start=jnp.tile(costs, 2), pace=jnp.zeros(2 * BANDS))
-    settled = replace(state, step=jnp.asarray(SETTLED), plants=known(state.plants), imagined=imagined)
+    settled = replace(state, step=jnp.asarray(SETTLED), plant=known(state.plant), imagined=imagined)
     late, _ = method.update(settled, batch, KEY)
-    rate = float(feedback_rate(jnp.asarray(SETTLED + 1), late.plants[0].error, method.feedback))
+    rate = float(feedback_rate(jnp.asarray(SETTLED + 1), late.plant.error, method.feedback))
     now = np.asarray(late.imagined.cost(method.discount))  # after one more step of the episodes
     middles = 20.0 + 40.0 * (np.arange(BANDS) + 0.5) / BANDS
     np.testing.assert_allclose(late.slack, 1.0 + rate * (AIM - now / middles), atol=1e-5)
@@ -472,8 +489,7 @@ def test_each_band_of_a_range_moves_its_own_slack(batch, departed):
 def test_without_feedback_there_is_no_model(batch, departed):
     method = replace(departed, feedback=0.0)
     state = method.init(KEY, jnp.asarray(30.0), Spec(OBS, ACT))
-    assert state.plants == ()
-    assert (state.imagined, state.clone, state.starts) == (None, None, None)
+    assert (state.plant, state.imagined, state.clone, state.starts) == (None, None, None, None)
     after, metrics = method.update(replace(state, step=jnp.asarray(SETTLED)), batch, KEY)
     assert float(after.slack[0]) == 1.0
     assert "slack" not in metrics

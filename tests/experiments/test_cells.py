@@ -2,12 +2,14 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
 import ringfence
 from ringfence.behaviour.collect import collect_dataset
 from ringfence.cli import main
+from ringfence.experiments import cell as cell_module
 from ringfence.experiments.cell import train_cell
 from ringfence.experiments.clock import spent_before
 from ringfence.experiments.engines import LocalEngine
@@ -20,7 +22,7 @@ from ringfence.experiments.sweepfile import read_sweep
 from ringfence.experiments.worker import Job, execute
 from tests.experiments.test_grid import a_cell
 from tests.experiments.trivial import train_cell_killed_once
-from tests.logs import narrow_log
+from tests.logs import narrow_log, still_when_paced
 
 GRID = """
 log = "log.h5"
@@ -55,11 +57,22 @@ def test_a_cell_leaves_a_small_result_with_evaluations_test_and_last_metrics(swe
     assert [row["step"] for row in result["evaluations"]] == [20, 40]
     assert [row["step"] for row in result["metrics"]] == [20, 40]
     assert {len(values) for values in result["test"].values()} == {2}
+    assert result["paced"] is None  # its policy has no gains
     assert result["fingerprint"] == cell.fingerprint
     assert result["policy"] == ringfence.Policy.load(tmp_path / "run" / "policy.safetensors").checksum
     text = json.dumps(result)
     assert len(text) < 20_000
     assert str(tmp_path) not in text  # a result is committed: it names no place of this machine
+
+
+def test_a_policy_that_has_gains_is_tested_with_a_pacer_too(sweep, tmp_path):
+    sweep.write_text(TASK + GRID)
+    cell = read_sweep(sweep).cells[0]
+    train_cell(cell, tmp_path / "run", sweep.parent / "log.h5")
+    still = still_when_paced(ringfence.Policy.load(tmp_path / "run" / "policy.safetensors"))
+    plain, paced = (test(cell, still, 9) for test in (cell_module.test_policy, cell_module.test_paced))
+    assert plain["length"] == paced["length"] == [9, 9]
+    assert paced["episode_cost"] == [0.0, 0.0] != plain["episode_cost"]
 
 
 ENDLESS = """
@@ -249,6 +262,14 @@ def test_only_cells_that_belong_in_one_report_are_kept_from_an_earlier_command(c
     former = a_cell(seed=1).to_dict()
     assert comparable(former, [a_cell(), a_cell(limit=20.0)])
     assert not comparable(former, [a_cell(**change)])
+
+
+def test_methods_may_be_evaluated_at_different_steps_and_seeds_of_one_method_may_not():
+    former = a_cell(seed=1).to_dict()
+    often = replace(a_cell().schedule, evaluate_every=7)
+    assert comparable(former, [a_cell(variant=Variant("cpq", "cpq"), schedule=often)])
+    assert not comparable(former, [a_cell(schedule=often)])
+    assert not comparable(former, [a_cell(variant=Variant("cpq", "cpq"), schedule=replace(often, test_episodes=3))])
 
 
 def test_methods_that_each_train_for_their_own_number_of_steps_belong_in_one_report():

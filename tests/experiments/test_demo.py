@@ -11,7 +11,7 @@ from ringfence.data import Dataset, save
 from ringfence.errors import WouldOverwrite
 from ringfence.evaluation import Evaluation
 from ringfence.experiments.demo import DISCOUNT, FULL, QUICK, alike, run_demo
-from ringfence.reports.demo import CLONE, OURS, conclusions, print_comparison
+from ringfence.reports.demo import CLONE, OURS, PACED, conclusions, print_comparison, steady_costs
 from ringfence.training.defaults import critic_steps
 from tests.logs import narrow_log
 
@@ -31,8 +31,17 @@ def evaluation(earned, discounted, cost):
 )
 def test_the_demo_says_of_each_limit_whether_it_was_kept_and_what_was_earned(ours, said):
     clone = evaluation(1000.0, 25.0, 250.0)
-    (sentence,) = conclusions([("unsafe", None, clone), (CLONE, 30.0, clone), (OURS, 30.0, evaluation(*ours))])
-    assert said in sentence
+    for name in (OURS, PACED):
+        (sentence,) = conclusions([("unsafe", None, clone), (CLONE, 30.0, clone), (name, 30.0, evaluation(*ours))])
+        assert said.replace("CPQ", name) in sentence
+
+
+def test_a_steady_cost_is_what_it_adds_up_to():
+    """0.25 a step at a discount of 0.99 is 25, however long the episode is."""
+    two = Evaluation(
+        "task", *(np.ones(2) for _ in range(2)), np.array([250.0, 100.0]), np.ones(2), np.array([1000, 400]), 30.0, 0.99
+    )
+    np.testing.assert_allclose(steady_costs(two), [25.0, 25.0])
 
 
 def test_the_table_says_over_how_many_steps():

@@ -65,6 +65,10 @@ def test_a_policy_that_was_chosen_is_named_with_what_the_model_expects_of_it():
     clone = judge(configuration(), MEMBER, trained(9.0), [], [], handed_out=handed_out("safe clone")).words
     assert "Handed out is the clone of the log's safe episodes" in clone
     assert "Handed out" not in judge(configuration(), MEMBER, trained(9.0), [], []).words
+    for can, said in ((True, True), (False, False)):
+        given = {**handed_out(), "can_be_paced": can}
+        words = judge(configuration(), MEMBER, trained(9.0), [], [], handed_out=given).words
+        assert ("a pacer can use more of the limit" in words) == said
 
 
 @pytest.mark.parametrize(

@@ -19,15 +19,16 @@ from ringfence.algorithms.cpq import Actions, OODActions, PaperCPQ, PerState, Sc
 from ringfence.algorithms.cpq_handout import (
     EPISODE_COST,
     EPISODES,
-    Choice,
+    HandedOut,
     HandOut,
     SafeClone,
     choice_in_words,
     chosen,
     episode_costs,
     is_chosen,
+    pacing_in_words,
 )
-from ringfence.algorithms.cpq_imagined import Controller, Imagined, Plant, feedback_rate, in_parts, next_slack
+from ringfence.algorithms.cpq_imagined import Controller, Imagined, Plant, feedback_rate, next_slack
 from ringfence.algorithms.cpq_limits import (
     LimitBlind,
     band_limits,
@@ -57,7 +58,7 @@ class AveragedState(State):
     averaged_actor: TanhGaussianActor
     anchor: Scalar  # weight of `anchor_loss` on this log
     slack: Float[Array, " bands"]  # the actor is held to slack x l; one for each band of a range of limits
-    plants: tuple[Plant, ...]  # two, where feedback sets the slack; episodes are imagined in the first
+    plant: Plant | None  # where feedback sets the slack
     imagined: Imagined | None
     clone: SafeClone | None  # with states that episodes start in, where a policy is chosen to be handed out
     starts: Float[Array, "starts obs"] | None
@@ -189,14 +190,13 @@ class CPQ(PaperCPQ):
         failed = 0.0 if self.episode_end == "ends" else spec.terminated  # an end that belongs to the task is no failure
         anchor = jnp.asarray(anchor_on(self.anchor, failed, self.termination_anchor), jnp.float32)
         bands = band_limits(self.limits, limit)
-        plants: tuple[Plant, ...] = ()
-        imagined, clone, starts = None, None, None
+        plant, imagined, clone, starts = None, None, None, None
         if self.feedback > 0.0:
-            keys = jax.random.split(jax.random.fold_in(key, PLANT_KEY), 4)
-            plants = tuple(Plant.create(spec, self.hidden, k) for k in keys[:2])
-            imagined = Imagined.create(spec, bands, self.discount, keys[2])
+            keys = jax.random.split(jax.random.fold_in(key, PLANT_KEY), 3)
+            plant = Plant.create(spec, self.hidden, keys[0])
+            imagined = Imagined.create(spec, bands, self.discount, keys[1])
             if self.limits is None:
-                clone = SafeClone.create(self.fresh_actor(spec, keys[3]), self._actor_adam)
+                clone = SafeClone.create(self.fresh_actor(spec, keys[2]), self._actor_adam)
                 starts = jnp.zeros((EPISODES, spec.observation_dim))
         return AveragedState(
             **vars(printed),
@@ -204,7 +204,7 @@ class CPQ(PaperCPQ):
             averaged_actor=printed.actor,
             anchor=anchor,
             slack=jnp.ones_like(bands),
-            plants=plants,
+            plant=plant,
             imagined=imagined,
             clone=clone,
             starts=starts,
@@ -215,9 +215,13 @@ class CPQ(PaperCPQ):
         return {EPISODE_COST: episode_costs(dataset, self.discount)}
 
     def update_detector(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
-        """Lines 4 and 5; the models of the plant and the safe clone learn from the same batches."""
+        """Lines 4 and 5; the model of the plant and the safe clone learn from the same batches."""
         after, metrics = super().update_detector(state, batch, key)
-        return self._fit_beside(cast(AveragedState, after), batch, metrics)
+        after = self._fit_clone(cast(AveragedState, after), batch)
+        if after.plant is None:
+            return after, metrics
+        plant, error = after.plant.fit(batch, self.cvae_steps)
+        return replace(after, plant=plant), {**metrics, "plant_loss": error}
 
     def update(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
         """Algorithm 1 with the lines below, then the average of the actor and the feedback."""
@@ -228,27 +232,21 @@ class CPQ(PaperCPQ):
         after, metrics = update(state, batch, key)
         averaged = polyak(state.averaged_actor, after.actor, rate)
         after = replace(cast(AveragedState, after), step=state.step + 1, averaged_actor=averaged)
-        return self._imagine(*self._fit_beside(after, batch, metrics), batch)
+        return self._imagine(self._fit_clone(after, batch), metrics, batch)
 
-    def _fit_beside(self, state: AveragedState, batch: Batch, metrics: Metrics) -> tuple[AveragedState, Metrics]:
-        """The models of the plant and the safe clone."""
-        if not state.plants:
-            return state, metrics
-        halves = in_parts(batch, len(state.plants))  # different rows for each model: their errors have less in common
-        fitted = [plant.fit(half) for plant, half in zip(state.plants, halves, strict=True)]
-        state = replace(state, plants=tuple(plant for plant, _ in fitted))
-        if state.clone is not None and state.starts is not None and EPISODE_COST in batch.extras:
-            clone = state.clone.fit(batch, state.limit, self._actor_adam)
-            state = replace(state, clone=clone, starts=jnp.resize(batch.starts, state.starts.shape))
-        return state, {**metrics, "plant_loss": fitted[0][1]}
+    def _fit_clone(self, state: AveragedState, batch: Batch) -> AveragedState:
+        if state.clone is None or state.starts is None or EPISODE_COST not in batch.extras:
+            return state
+        clone = state.clone.fit(batch, state.limit, self._actor_adam)
+        return replace(state, clone=clone, starts=jnp.resize(batch.starts, state.starts.shape))
 
     def _imagine(self, state: AveragedState, metrics: Metrics, batch: Batch) -> tuple[AveragedState, Metrics]:
-        if not state.plants or state.imagined is None:
+        if state.plant is None or state.imagined is None:
             return state, metrics
         actors = self._controller(state.actor), self._controller(state.averaged_actor)
-        imagined = state.imagined.advance(state.plants[0], *actors, batch.starts, self.discount)
+        imagined = state.imagined.advance(state.plant, *actors, batch.starts, self.discount)
         cost = imagined.cost(self.discount)
-        rate = feedback_rate(state.step, state.plants[0].error, self.feedback)
+        rate = feedback_rate(state.step, state.plant.error, self.feedback)
         slack = next_slack(state.slack, cost, band_limits(self.limits, state.limit), rate)
         metrics = {**metrics, "imagined_cost": cost.mean(), "slack": slack.mean()}
         return replace(state, imagined=imagined, slack=slack), metrics
@@ -324,24 +322,33 @@ class CPQ(PaperCPQ):
             state = replace(state, detector=LimitBlind(state.detector.cvae, state.detector.threshold))
         return super().diagnose(state, sample, key)
 
-    def hand_out(self, state: AveragedState) -> tuple[TanhGaussianActor, Choice | None]:
-        """The policy that is handed out, and why, where there was a choice."""
-        if state.clone is None or state.starts is None or state.imagined is None:
-            return state.averaged_actor, None
-        if not is_chosen(int(state.step), state.plants):
-            return state.averaged_actor, None
-        growth = state.anchor / self.anchor if self.anchor > 0.0 else jnp.ones(())
+    def hand_out(self, state: AveragedState) -> HandedOut | None:
+        """The policy that is handed out, and why; None where there is no choice, and it is the averaged actor."""
+        if state.clone is None or state.starts is None or state.imagined is None or state.plant is None:
+            return None
+        if not is_chosen(int(state.step), state.plant):
+            return None
         end = jnp.asarray(self.cost_of_end(state.limit), jnp.float32)
-        given = HandOut(state.plants, state.averaged_actor, state.clone, state.starts, state.limit, end, growth)
-        actor, choice = chosen(given, int(state.imagined.horizon), self.discount)
-        expected = jnp.stack([choice.returned, choice.cost])
-        return (actor, choice) if bool(jnp.isfinite(expected).all()) else (state.averaged_actor, None)
+        growth = self._anchor_growth(state)
+        given = HandOut(state.plant, state.averaged_actor, state.clone, state.starts, state.limit, end, growth)
+        found = chosen(given, int(state.imagined.horizon), self.discount)
+        expected = jnp.stack([found.choice.returned, found.choice.cost, found.greatest_cost])
+        return found if bool(jnp.isfinite(expected).all()) else None
+
+    def _anchor_growth(self, state: AveragedState) -> Scalar:
+        return state.anchor / self.anchor if self.anchor > 0.0 else jnp.ones(())
 
     def export(self, state: State) -> Export:
         assert isinstance(state, AveragedState)
         export = super().export(state)
         if self.limits is not None:
             return export_with_limit(export, self.limits)
-        actor, choice = self.hand_out(state)
-        facts = {} if choice is None else {"handed_out": choice_in_words(choice)}
-        return export._replace(networks={**export.networks, "actor": actor}, facts=facts)
+        found = self.hand_out(state)
+        if found is None:
+            return export
+        networks, worth_pacing = {**export.networks, "actor": found.actor}, bool(found.worth_pacing)
+        facts: dict[str, Any] = {"handed_out": choice_in_words(found.choice, worth_pacing)}
+        if worth_pacing:
+            networks["paced_actor"] = state.averaged_actor
+            facts["pacing"] = pacing_in_words(found.greatest_cost, self._anchor_growth(state), self.discount)
+        return export._replace(networks=networks, facts=facts)

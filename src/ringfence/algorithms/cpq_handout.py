@@ -11,7 +11,6 @@ The gain is a dial for the cost: HalfCheetah's cost per step rises from 0.3 to 0
 there because a policy that uncertain critics improved should not be handed out where copying the log earns more.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ringfence.algorithms.bc_safe import mean_costs
-from ringfence.algorithms.cpq_imagined import AIM, SETTLED, Controller, Plant
+from ringfence.algorithms.cpq_imagined import AIM, PREDICTED, SETTLED, Controller, Plant
 from ringfence.algorithms.interface import Batch
 from ringfence.algorithms.optimise import Adam
 from ringfence.data.dataset import Dataset
@@ -34,10 +33,10 @@ Scalar = Float[Array, ""]
 
 EPISODE_COST = "episode_cost"  # the column that says of each row what its episode cost
 GAINS = 11
-FARTHEST = 0.1  # of a gain from 1, where no logged episode terminated
-EPISODES = 64  # imagined for each candidate and model
-NOISE = 0.5  # of what the model leaves unexplained
-WELL_PREDICTED = 0.03  # with a greater error of the models there is no choice
+FARTHEST = 0.15  # of a gain from 1, where no logged episode terminated
+LOWEST = 0.3  # the same for a pacer whose budget is spent: with less HalfCheetah does not leave its faster gait
+EPISODES = 32  # imagined for each candidate
+NOISE = 0.7  # of what a network of the model leaves unexplained, where no logged episode terminated
 CLONED = 10_000  # rows that the clone must have seen
 RAISED = 0.88  # of the limit: what a gain over 1 may cost. True costs were up to 1.17 times what the models said
 COMPLETED = 0.02  # of the episodes: a candidate may end early in so many more than the averaged actor does
@@ -63,17 +62,24 @@ class SafeClone(eqx.Module):
     actor: TanhGaussianActor
     optimiser: optax.OptState
     rows: Scalar  # of safe episodes, seen so far
+    others: Scalar  # of other episodes
 
     @classmethod
     def create(cls, actor: TanhGaussianActor, adam: Adam) -> "SafeClone":
-        return cls(actor, adam.init(actor), jnp.zeros(()))
+        return cls(actor, adam.init(actor), jnp.zeros(()), jnp.zeros(()))
 
     def fit(self, batch: Batch, limit: Scalar, adam: Adam) -> "SafeClone":
         """One step of Adam on the rows whose episode is inside the limit."""
         safe = (batch.extras[EPISODE_COST][:, 0] <= limit).astype(jnp.float32)
         gradient = jax.grad(safe_cloning_loss)(self.actor, batch, safe)
         actor, optimiser = adam.step(gradient, self.optimiser, self.actor)
-        return SafeClone(actor, optimiser, self.rows + safe.sum())
+        return SafeClone(actor, optimiser, self.rows + safe.sum(), self.others + (1.0 - safe).sum())
+
+    @property
+    def counts(self) -> Bool[Array, ""]:
+        """Whether it is a candidate: it has learned, and not from every episode. Where all of them are inside the limit it
+        clones all controllers at once, and the mean of their actions may be nobody's."""
+        return (self.rows >= CLONED) & (self.others > 0.0)
 
 
 def safe_cloning_loss(actor: TanhGaussianActor, batch: Batch, safe: Float[Array, " batch"]) -> Scalar:
@@ -95,12 +101,12 @@ class Expected(NamedTuple):
 
 def imagine(
     plant: Plant, act: Controller, starts: Float[Array, "candidates episodes obs"], horizon: int, discount: float,
-    cost_of_end: Scalar, key: PRNGKeyArray,
+    cost_of_end: Scalar, noise: Scalar, key: PRNGKeyArray,
 ) -> Expected:  # fmt: skip
-    """Whole episodes in the model, from the same starts and with the same noise for every candidate. An episode ends where
-    the model expects termination and where it leaves the log's states; what would have followed costs `cost_of_end` and
-    earns nothing."""
-    spread = NOISE * jnp.sqrt(plant.errors[:-1]) * plant.size[: starts.shape[-1]]
+    """Whole episodes in the model, from the same starts and with the same disturbances for every candidate: `noise` times
+    what is left unexplained of each column. An episode ends where the model expects termination and where it leaves the
+    log's states; what would have followed costs `cost_of_end` and earns nothing."""
+    spread = noise * jnp.sqrt(plant.errors[:-1]) * plant.size[: starts.shape[-1]]
 
     def step(carry: tuple[Array, Array, Array], time: Array) -> tuple[tuple[Array, Array, Array], None]:
         states, alive, sums = carry
@@ -119,12 +125,6 @@ def imagine(
     pace = costs / steps / (1.0 - discount)
     beyond = jnp.mean(alive, -1) * discount**horizon * pace
     return Expected(returned, jnp.maximum(discounted + beyond, pace), jnp.mean(alive, -1))
-
-
-def of_both(found: Sequence[Expected]) -> Expected:
-    """The mean of what the models expect; of the cost the greatest: where they differ, one of them is wrong."""
-    returned, cost, completed = (jnp.stack(each) for each in zip(*found, strict=True))
-    return Expected(returned.mean(0), cost.max(0), completed.mean(0))
 
 
 # The choice
@@ -159,36 +159,45 @@ def choose(gains: Float[Array, " gains"], expected: Expected, limit: Scalar, clo
     and as the last candidate the clone, if there is one. Without one inside it is the averaged actor as it is.
 
     A gain up to 1 is held to AIM x l, as the slack is; a greater one, which makes the learned policy costlier, to RAISED x
-    l, because of the models' own error; the clone to l: its episodes were logged inside. A candidate that makes more
-    episodes end early than the averaged actor does not count. If the next greater gain would earn more but costs too much,
-    the one between the two that costs as much as it may is taken, by linear interpolation."""
+    l, because of the model's own error; the clone to l: its episodes were logged inside. A gain with which more episodes end
+    early than with a gain of 1, or than with the clone where that counts, does not count. If the gain after the best one
+    would earn more but costs too much, the one between the two that costs as much as it may is taken, by linear
+    interpolation."""
     plain = GAINS // 2
-    aim = jnp.append(jnp.where(jnp.arange(GAINS) > plain, RAISED, AIM), 1.0) * limit
-    whole = expected.completed >= expected.completed[plain] - COMPLETED
-    allowed = (expected.cost <= aim) & whole & jnp.append(jnp.ones(GAINS, bool), cloned)
-    best = jnp.argmax(jnp.where(allowed, expected.returned, -jnp.inf))
-    best = jnp.where(allowed.any(), best, plain)
-    clone = best == GAINS
+    aim = jnp.where(jnp.arange(GAINS) > plain, RAISED, AIM) * limit
+    counts = cloned & (expected.cost[-1] <= limit)
+    measure = jnp.maximum(expected.completed[plain], jnp.where(counts, expected.completed[-1], 0.0))
+    whole = expected.completed[:GAINS] >= measure - COMPLETED
+    allowed = (expected.cost[:GAINS] <= aim) & whole
+    best = jnp.where(allowed.any(), jnp.argmax(jnp.where(allowed, expected.returned[:GAINS], -jnp.inf)), plain)
     further = jnp.minimum(best + 1, GAINS - 1)
     rise = expected.cost[further] - expected.cost[best]
     better = (expected.returned[further] > expected.returned[best]) & (expected.cost[further] > aim[further])
     between = jnp.where(
         allowed[best] & better & whole[further] & (rise > 0.0), (aim[further] - expected.cost[best]) / rise, 0.0
     )
-    between = jnp.where(clone, 0.0, jnp.clip(between, 0.0, 1.0))
-    at = jnp.minimum(best, GAINS - 1)
-    gain = jnp.where(clone, 1.0, gains[at] + between * (gains[further] - gains[at]))
+    between = jnp.clip(between, 0.0, 1.0)
 
-    def expect(values: Float[Array, " candidates"]) -> Scalar:
+    def at(values: Float[Array, " gains"]) -> Scalar:
         return values[best] + between * (values[further] - values[best])
 
-    return Choice(clone, gain, expect(expected.returned), expect(expected.cost))
+    turned = Choice(jnp.zeros((), bool), at(gains), at(expected.returned), at(expected.cost))
+    copied = Choice(jnp.ones((), bool), jnp.ones(()), expected.returned[-1], expected.cost[-1])
+    wins = counts & (~allowed.any() | (copied.returned > turned.returned))
+    return Choice(*(jnp.where(wins, a, b) for a, b in zip(copied, turned, strict=True)))
+
+
+def is_worth_pacing(choice: Choice, expected: Expected, limit: Scalar) -> Bool[Array, ""]:
+    """Whether the greatest gain would earn more than what is handed out, and cost too much: then a pacer, which sees costs,
+    can use it for a part of an episode (`ringfence.deploy.pacer`). A limit of 0 has no budget to spend."""
+    most = GAINS - 1
+    return (expected.returned[most] > choice.returned) & (expected.cost[most] > limit) & (limit > 0.0)
 
 
 class HandOut(NamedTuple):
     """What the choice is made from."""
 
-    plants: tuple[Plant, ...]
+    plant: Plant
     averaged: TanhGaussianActor
     clone: SafeClone
     starts: Float[Array, "starts obs"]
@@ -197,10 +206,30 @@ class HandOut(NamedTuple):
     anchor_growth: Scalar
 
 
+class HandedOut(NamedTuple):
+    """The actor that is handed out, with the reasons; and whether it is worth pacing, with the cost at the greatest gain."""
+
+    actor: TanhGaussianActor
+    choice: Choice
+    worth_pacing: Bool[Array, ""]
+    greatest_cost: Scalar
+
+
 @eqx.filter_jit
-def chosen(given: HandOut, horizon: int, discount: float) -> tuple[TanhGaussianActor, Choice]:
-    """The actor that is handed out, with the reasons."""
+def chosen(given: HandOut, horizon: int, discount: float) -> HandedOut:
     gains = gains_around_one(given.anchor_growth)
+    expected = expected_of(given, gains, horizon, discount)
+    choice = choose(gains, expected, given.limit, given.clone.counts)
+    turned = with_gain(given.averaged, choice.gain)
+    actor = jax.tree.map(lambda a, b: jnp.where(choice.clone, a, b), given.clone.actor, turned)
+    return HandedOut(actor, choice, is_worth_pacing(choice, expected, given.limit), expected.cost[GAINS - 1])
+
+
+def expected_of(given: HandOut, gains: Float[Array, " gains"], horizon: int, discount: float) -> Expected:
+    """What the model expects of the averaged actor with each gain, and of the clone. Costs and early ends are those of
+    disturbed episodes, which show what else a policy is near to. Returns are disturbed less where logged episodes
+    terminated: there a disturbed model imagines more falls than there are. The cost of the clone is that of undisturbed
+    episodes: its own gait is logged, and there is no other that a disturbance might lead it to."""
 
     def act(states: Float[Array, "candidates episodes obs"]) -> Float[Array, "candidates episodes act"]:
         turned = jnp.tanh(gains[:, None, None] * given.averaged(states[:-1]).mean)
@@ -208,22 +237,19 @@ def chosen(given: HandOut, horizon: int, discount: float) -> tuple[TanhGaussianA
 
     first = jnp.resize(given.starts, (EPISODES, given.starts.shape[-1]))
     starts = jnp.broadcast_to(first, (GAINS + 1, *first.shape))
-    found = [
-        imagine(plant, act, starts, horizon, discount, given.cost_of_end, jax.random.key(number))
-        for number, plant in enumerate(given.plants)
-    ]
-    choice = choose(gains, of_both(found), given.limit, given.clone.rows >= CLONED)
-    turned = with_gain(given.averaged, choice.gain)
-    actor = jax.tree.map(lambda a, b: jnp.where(choice.clone, a, b), given.clone.actor, turned)
-    return actor, choice
+    growth, end, key = given.anchor_growth, given.cost_of_end, jax.random.key(0)
+    rough = imagine(given.plant, act, starts, horizon, discount, end, NOISE / jnp.sqrt(growth), key)
+    smooth = imagine(given.plant, act, starts, horizon, discount, end, NOISE / growth, key)
+    calm = imagine(given.plant, given.clone.actor.mode, first[None], horizon, discount, end, jnp.zeros(()), key)
+    return rough._replace(returned=smooth.returned, cost=rough.cost.at[-1].set(calm.cost[0]))
 
 
-def is_chosen(step: int, plants: Sequence[Plant]) -> bool:
-    """Whether there is a choice: once the policy has settled, and where both models predict the plant well."""
-    return step > SETTLED and max(float(plant.error) for plant in plants) <= WELL_PREDICTED
+def is_chosen(step: int, plant: Plant) -> bool:
+    """Whether there is a choice: once the policy has settled, and where the model predicts the plant."""
+    return step > SETTLED and float(plant.error) <= PREDICTED
 
 
-def choice_in_words(choice: Choice) -> dict[str, Any]:
+def choice_in_words(choice: Choice, worth_pacing: bool) -> dict[str, Any]:
     """For the policy's file: which policy it is, and what the model expects of it."""
     clone, gain = bool(choice.clone), float(choice.gain)
     return {
@@ -231,4 +257,11 @@ def choice_in_words(choice: Choice) -> dict[str, Any]:
         "gain": round(gain, 4),
         "expected_return": float(choice.returned),
         "expected_cost": float(choice.cost),
+        "can_be_paced": worth_pacing,
     }
+
+
+def pacing_in_words(greatest_cost: Scalar, anchor_growth: Scalar, discount: float) -> dict[str, float]:
+    """For the policy's file: the gains of a pacer, and what a step costs with the greatest."""
+    low, high = 1.0 - LOWEST / anchor_growth, 1.0 + FARTHEST / anchor_growth
+    return {"low": float(low), "high": float(high), "spending": float(greatest_cost) * (1.0 - discount)}

@@ -5,10 +5,12 @@ path a policy of HalfCheetah cost 58 where the critic said 50, another 39 where 
 second leaves a part of it unused. So the actor is held to slack x l instead of l, and feedback sets the slack: it grows
 while imagined episodes of the policy cost less than l, and shrinks while they cost more.
 
-The model is a network, (s, a) to (s' - s, c, r, whether the episode terminates), that learns from the same batches as CPQ.
-The episodes go on by one step with each update of the policy, so that they cost one small pass. Half of them follow the
-actor and half its average; the one that costs more counts. With a range of limits each half has episodes of every band of
-limits, and each band its own slack. Which policy is handed out in the end is in `cpq_handout.py`.
+The model is the mean of two networks, (s, a) to (s' - s, c, r, whether the episode terminates). They learn in the stage of
+the detector, from the same batches, and are then fixed. The mean is much better than either network: errors of a single one
+add up over an episode, and in the mean they cancel in part. The episodes go on by one step with each update of the policy,
+so that they cost one small pass. Half of them follow the actor and half its average; the one that costs more counts. With a
+range of limits each half has episodes of every band of limits, and each band its own slack. Which policy is handed out in
+the end is in `cpq_handout.py`.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,8 +32,8 @@ Controller = Callable[[Float[Array, "*rows obs"]], Float[Array, "*rows act"]]  #
 
 EPISODES = 128  # under way at a time
 LONGEST = 1000  # steps of an imagined episode, at most; otherwise as many as the log's longest has
-FITTED = Adam(2e-3)
-AVERAGED = 0.002  # share of the newest network in the one that imagines
+NETWORKS = 2
+FITTED = Adam(4e-3)  # falls to 0 as a cosine
 OUTSIDE = 0.1  # of a column's range in the log: further out an episode begins anew
 PREDICTED = 0.06  # with a greater error of the model there is no feedback
 TERMINATION_SIZE = 0.3  # of the column that says whether an episode terminates; its own mean square is nearly 0
@@ -53,8 +55,7 @@ class Followed(NamedTuple):
 class Plant(eqx.Module):
     """A model of what follows an action: s' - s, c and r, each over its size in the log, and termination."""
 
-    network: MLP
-    averaged: MLP  # the one that imagines
+    networks: tuple[MLP, ...]
     optimiser: optax.OptState
     fitted: Int[Array, ""]  # steps
     errors: Float[Array, " obs_and_cost"]  # running means of squares: the share of each column that is left unexplained
@@ -64,12 +65,16 @@ class Plant(eqx.Module):
 
     @classmethod
     def create(cls, spec: Spec, hidden: Sequence[int], key: PRNGKeyArray) -> "Plant":
+        """Networks with one layer more than the policy's `hidden`, and each twice as wide."""
         states, columns = spec.observation_dim, spec.observation_dim + 3
-        network = MLP(states + spec.action_dim, columns, hidden, normalise=True, key=key)
+        hidden = [2 * width for width in (*hidden, *hidden[-1:])]
+        networks = tuple(
+            MLP(states + spec.action_dim, columns, hidden, normalise=True, key=each)
+            for each in jax.random.split(key, NETWORKS)
+        )
         return cls(
-            network=network,
-            averaged=network,
-            optimiser=FITTED.init(network),
+            networks=networks,
+            optimiser=FITTED.init(networks),
             fitted=jnp.zeros((), jnp.int32),
             errors=jnp.ones(states + 1),
             size=jnp.ones(columns),
@@ -79,11 +84,13 @@ class Plant(eqx.Module):
 
     @property
     def error(self) -> Scalar:
-        """The share of states and costs that the model leaves unexplained: 1 for one that always says 0."""
+        """The share of states and costs that a network leaves unexplained: 1 for one that always says 0."""
         return jnp.mean(self.errors)
 
     def __call__(self, observations: Float[Array, "*batch obs"], actions: Float[Array, "*batch act"]) -> Followed:
-        predicted = self.averaged(pairs(observations, actions)) * self.size
+        """What the networks expect on average."""
+        given = pairs(observations, actions)
+        predicted = sum(network(given) for network in self.networks) / len(self.networks) * self.size
         changes, rest = jnp.split(predicted, (observations.shape[-1],), -1)
         return Followed(observations + changes, jnp.maximum(rest[..., 0], 0.0), rest[..., 1], rest[..., 2])
 
@@ -92,22 +99,19 @@ class Plant(eqx.Module):
         margin = OUTSIDE * (self.high - self.low)
         return jnp.any((observations < self.low - margin) | (observations > self.high + margin), -1)
 
-    def fit(self, batch: Batch) -> tuple["Plant", Scalar]:
-        """One step of Adam on the squared error, and the error of states and costs."""
-        changes = batch.next_observations - batch.observations
-        numbers = jnp.stack([batch.costs, batch.rewards, 1.0 - batch.continues], -1)
-        followed = jnp.concatenate([changes, numbers], -1)
+    def fit(self, batch: Batch, steps: int) -> tuple["Plant", Scalar]:
+        """One of `steps` steps of Adam on the squared error, and the error of states and costs. Each network learns from a
+        part of the batch of its own, so that their errors have less in common."""
         rate = jnp.maximum(0.01, 1.0 / (1.0 + self.fitted))
-        size = jnp.sqrt((1.0 - rate) * self.size**2 + rate * jnp.mean(followed**2, 0)) + 1e-6
+        size = jnp.sqrt((1.0 - rate) * self.size**2 + rate * jnp.mean(what_followed(batch) ** 2, 0)) + 1e-6
         size = size.at[-1].set(TERMINATION_SIZE)
-        loss = jax.value_and_grad(plant_loss, has_aux=True)
-        (_, squares), gradient = loss(self.network, batch, followed / size)
-        network, optimiser = FITTED.step(gradient, self.optimiser, self.network)
+        parts = in_parts(batch, len(self.networks))
+        gradient, squares = jax.grad(plant_loss, has_aux=True)(self.networks, parts, size)
+        moved, optimiser = FITTED.step(gradient, self.optimiser, self.networks)
         found = squares[: self.errors.size]
         return replace(
             self,
-            network=network,
-            averaged=polyak(self.averaged, network, AVERAGED),
+            networks=polyak(self.networks, moved, falling(self.fitted / steps)),
             optimiser=optimiser,
             fitted=self.fitted + 1,
             errors=self.errors + rate * (found - self.errors),
@@ -115,6 +119,17 @@ class Plant(eqx.Module):
             low=jnp.minimum(self.low, batch.observations.min(0)),
             high=jnp.maximum(self.high, batch.observations.max(0)),
         ), jnp.mean(found)
+
+
+def what_followed(batch: Batch) -> Float[Array, "batch columns"]:
+    """s' - s, c, r and whether the episode terminated."""
+    numbers = jnp.stack([batch.costs, batch.rewards, 1.0 - batch.continues], -1)
+    return jnp.concatenate([batch.next_observations - batch.observations, numbers], -1)
+
+
+def falling(done: Scalar) -> Scalar:
+    """The share of a full step when `done` of all steps are made: from 1 to 0 as a cosine."""
+    return 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip(done, 0.0, 1.0)))
 
 
 def in_parts(batch: Batch, count: int) -> list[Batch]:
@@ -130,11 +145,16 @@ def in_parts(batch: Batch, count: int) -> list[Batch]:
 
 
 def plant_loss(
-    network: MLP, batch: Batch, followed: Float[Array, "batch columns"]
+    networks: Sequence[MLP], parts: Sequence[Batch], size: Float[Array, " columns"]
 ) -> tuple[Scalar, Float[Array, " columns"]]:
-    """The squared error, and that of each column."""
-    squares = jnp.mean((network(pairs(batch.observations, batch.actions)) - followed) ** 2, 0)
-    return jnp.mean(squares), squares
+    """The squared error of each network on its part, summed over the networks, and the mean over them for each column."""
+    squares = jnp.stack(
+        [
+            jnp.mean((network(pairs(part.observations, part.actions)) - what_followed(part) / size) ** 2, 0)
+            for network, part in zip(networks, parts, strict=True)
+        ]
+    )
+    return jnp.sum(jnp.mean(squares, 1)), jnp.mean(squares, 0)
 
 
 class Imagined(eqx.Module):

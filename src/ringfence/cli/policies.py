@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.cli.options import COST_HELP, LARGEST_SEED, TASK_HELP, add_verb, picture, warn_of_unfinished, whole
+from ringfence.errors import InvalidSetting
 from ringfence.training import defaults
 
 
@@ -41,20 +42,26 @@ def add_evaluate(verbs: Any) -> None:
     )
     parser.add_argument("--discount", type=float, help="discount of the costs (default: the policy's)")
     parser.add_argument("--sampled", action="store_true", help="draw the policy's actions instead of taking their mode")
+    parser.add_argument(
+        "--paced", action="store_true", help="tell the policy its costs and keep each episode inside the limit's pace"
+    )
     parser.add_argument("--plot", type=picture, metavar="FILE", help="draw each episode's return against its cost")
     parser.add_argument("--video", type=Path, metavar="FILE", help="film one episode (.mp4 or .gif)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    from ringfence.deploy import Policy
+    from ringfence.deploy import Pacer, Policy
     from ringfence.evaluation import Evaluator, record_video
 
     policy = Policy.load(options.policy).at_limit(options.limit)
     warn_of_unfinished({str(options.policy): policy})
+    if options.paced and options.sampled:
+        raise InvalidSetting("--paced and --sampled exclude each other: a paced policy is deterministic")
     evaluator = Evaluator(options.task, cost=options.cost, horizon=options.horizon)
+    controller = Pacer(policy, limit=options.limit, horizon=options.horizon) if options.paced else policy
     result = evaluator(
-        policy,
+        controller,
         options.episodes,
         seed=options.seed,
         limit=options.limit,
@@ -73,7 +80,7 @@ def evaluate(options: argparse.Namespace) -> None:
         print(f"wrote {options.plot}", file=sys.stderr)
     if options.video:
         simulated = {"cost": options.cost, "horizon": options.horizon}
-        record_video(policy, options.task, options.video, seed=options.seed, **simulated)
+        record_video(controller, options.task, options.video, seed=options.seed, **simulated)
         print(f"wrote {options.video}", file=sys.stderr)
 
 

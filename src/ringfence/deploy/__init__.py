@@ -9,6 +9,7 @@ from ringfence.deploy.guard_rules import Reason, Rules
 from ringfence.deploy.mixture import components
 from ringfence.deploy.network import Gaussian, Network
 from ringfence.deploy.noise import Noise, RowNoise
+from ringfence.deploy.pacer import Pacer
 from ringfence.deploy.policy import Policy
 from ringfence.deploy.reference import with_reference
 
@@ -22,6 +23,7 @@ __all__ = [
     "Model",
     "Network",
     "Noise",
+    "Pacer",
     "Policy",
     "Reason",
     "RowNoise",

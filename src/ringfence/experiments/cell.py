@@ -34,6 +34,7 @@ def train_cell(cell: Cell, path: Path, log_file: Path) -> dict[str, Any] | None:
         "metrics": [rounded(row) for row in worth_keeping(run.metrics, cell.schedule.evaluate_every)],
         "warnings": [rounded(row) for row in run.warnings],
         "test": test_policy(cell, run.policy, run.configuration.extras.get("horizon")),
+        "paced": test_paced(cell, run.policy, run.configuration.extras.get("horizon")),
         "policy": run.policy.checksum,
         "seconds": round(clock.seconds, 1),
         "threads": int(os.environ.get("NPROC", 0)) or os.cpu_count(),
@@ -87,6 +88,14 @@ def test_policy(cell: Cell, policy: Any, horizon: int | None) -> dict[str, Any] 
     )
     episodes: dict[str, Any] = tested.to_dict()["per episode"]
     return {name.replace(" ", "_"): rounded({"": values})[""] for name, values in episodes.items()}
+
+
+def test_paced(cell: Cell, policy: Any, horizon: int | None) -> dict[str, Any] | None:
+    """The same with a pacer, where the policy has gains for one."""
+    from ringfence.deploy import Pacer
+    from ringfence.deploy.pacer import has_gains
+
+    return test_policy(cell, Pacer(policy, horizon=horizon), horizon) if has_gains(policy.artifact) else None
 
 
 @cache

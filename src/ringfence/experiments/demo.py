@@ -1,8 +1,8 @@
 """The demonstration: one log of two controllers, four limits, a policy for each.
 
 A log of HalfCheetah is made by an unsafe and a safe policy, half each. CPQ learns from it with four limits on the cost, in
-one program, and is put beside the two behaviours, cloning of the whole log and cloning of what is inside each limit. All
-policies are the last iterates; all evaluations use the same fresh episodes.
+one program, alone and with a pacer, and is put beside the two behaviours, cloning of the whole log and cloning of what is
+inside each limit. All policies are the last iterates; all evaluations use the same fresh episodes.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,15 @@ from ringfence.algorithms.named import method_of
 from ringfence.behaviour.collect import collect
 from ringfence.behaviour.shipped import shipped_policy
 from ringfence.data import Dataset, load_file, summarise
-from ringfence.deploy import Policy
+from ringfence.deploy import Pacer, Policy
+from ringfence.deploy.pacer import has_gains
 from ringfence.errors import WouldOverwrite
 from ringfence.evaluation import Evaluator
 from ringfence.experiments.cell import TEST_SEED
 from ringfence.files import write_json
 from ringfence.limits import DISCOUNT, Limit
 from ringfence.progress import counting
-from ringfence.reports.demo import CLONE, OURS, Tested, plot_demo, print_comparison
+from ringfence.reports.demo import CLONE, OURS, PACED, Tested, plot_demo, print_comparison
 from ringfence.reports.log import plot_summary, print_summary
 from ringfence.training import Run, RunDirectory
 
@@ -77,12 +78,14 @@ def run_demo(out: Path, *, quick: bool = False) -> dict[str, Any]:
     ours = learn(out / "cpq", log_file, "cpq", scale.steps, LIMITS, task=TASK, **scale.settings)
 
     console.rule("3  Put everything to the test")
-    policies: list[tuple[str, Sequence[float | None], Policy, bool]] = [
+    learned = list(zip(ours.members, ours.policies, strict=True))
+    policies: list[tuple[str, Sequence[float | None], Policy | Pacer, bool]] = [
         ("unsafe behaviour", [None], shipped_policy(TASK, "unsafe"), False),
         ("safe behaviour", [None], shipped_policy(TASK, "safe"), False),
         ("cloning everything", [None], everything.policy, True),
         *((CLONE, limits, run.policy, True) for limits, run in clones.items()),
-        *((OURS, [member.limit], policy, True) for member, policy in zip(ours.members, ours.policies, strict=True)),
+        *((OURS, [member.limit], policy, True) for member, policy in learned),
+        *((PACED, [member.limit], Pacer(policy), True) for member, policy in learned if has_gains(policy.artifact)),
     ]
     tested: Tested = []
     evaluator = Evaluator(TASK)

@@ -35,9 +35,15 @@ def comparable(former: Mapping[str, Any], cells: Iterable[Cell], own_steps: bool
         and tested_alike(former["schedule"]) == tested_alike(asdict(cell.schedule))
         and former.get("holdout", 0.0) == cell.holdout
         and (former["log"]["source"] != cell.log.name or former["log_fingerprint"] == cell.log_fingerprint)
-        and (former["variant"]["label"] != cell.variant.label or former["hyperparameters"] == cell.hyperparameters)
+        and (former["variant"]["label"] != cell.variant.label or is_another_seed_of(former, cell))
         for cell in cells
     )
+
+
+def is_another_seed_of(former: Mapping[str, Any], cell: Cell) -> bool:
+    """Whether two cells of one method can be averaged: the same settings, evaluated at the same steps."""
+    same_steps = former["schedule"].get("evaluate_every") == cell.schedule.evaluate_every
+    return bool(same_steps and former["hyperparameters"] == cell.hyperparameters)
 
 
 def has_own_steps(former: Mapping[str, Any]) -> bool:
@@ -49,7 +55,7 @@ def has_own_steps(former: Mapping[str, Any]) -> bool:
 
 
 def tested_alike(schedule: Mapping[str, Any]) -> list[Any]:
-    return [schedule.get(name) for name in ("evaluate_every", "episodes", "test_episodes")]
+    return [schedule.get(name) for name in ("episodes", "test_episodes")]
 
 
 def describe(experiment: Experiment, results: Path, former: list[str], command: str) -> None:

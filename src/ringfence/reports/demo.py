@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float
 from rich.console import Console
 from rich.table import Table
 
@@ -10,7 +11,7 @@ from ringfence.evaluation import Evaluation
 from ringfence.files import atomic_write
 from ringfence.reports.pictures import mark_limit, without_box
 
-OURS, CLONE = "CPQ", "cloning what is inside"
+OURS, PACED, CLONE = "CPQ", "CPQ, paced", "cloning what is inside"
 
 Tested = list[tuple[str, float | None, Evaluation]]  # the policy, the limit it was trained for if any, its episodes
 
@@ -43,16 +44,20 @@ def inside(found: Evaluation, limit: float) -> bool:
 
 
 def conclusions(tested: Tested) -> list[str]:
-    """For each limit what CPQ did with it, beside cloning what the log has inside it."""
+    """For each limit what CPQ did with it, without and with a pacer, beside cloning what the log has inside it."""
     clones = {limit: found for name, limit, found in tested if name == CLONE}
-    return [conclusion(limit, ours, clones.get(limit)) for name, limit, ours in tested if name == OURS and limit]
+    return [
+        conclusion(name, limit, ours, clones.get(limit))
+        for name, limit, ours in tested
+        if name in (OURS, PACED) and limit is not None
+    ]
 
 
-def conclusion(limit: float, ours: Evaluation, clone: Evaluation | None) -> str:
+def conclusion(name: str, limit: float, ours: Evaluation, clone: Evaluation | None) -> str:
     cost = f"{ours.discounted_costs.mean():.1f}"
     if not inside(ours, limit):
-        return f"limit {limit:g}: CPQ does not keep it ({cost})."
-    said = f"limit {limit:g}: CPQ keeps it ({cost})"
+        return f"limit {limit:g}: {name} does not keep it ({cost})."
+    said = f"limit {limit:g}: {name} keeps it ({cost})"
     pace = limit * (1.0 - ours.discount)
     later = ours.costs.sum() / ours.lengths.sum()
     if later > pace:
@@ -63,8 +68,16 @@ def conclusion(limit: float, ours: Evaluation, clone: Evaluation | None) -> str:
     return f"{said}, and earns {ratio:.2f} times what cloning earns."
 
 
+def steady_costs(found: Evaluation) -> Float[np.ndarray, " episodes"]:
+    """Each episode's cost per step, as the discounted cost that it would add up to."""
+    costs: np.ndarray = found.costs / found.lengths / (1.0 - found.discount)
+    return costs
+
+
 def plot_demo(tested: Tested, path: Path) -> None:
-    """Return against discounted cost: CPQ's points and the clones', each beside its limit, and the behaviours."""
+    """Return against cost: CPQ's points, without and with a pacer, and the clones', each beside its limit, and the
+    behaviours. The cost is that of a step over 1 - discount, which a steady cost adds up to: so that it can be compared with
+    the limits, and depends on the whole episode."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5), dpi=120, layout="constrained")
@@ -74,22 +87,23 @@ def plot_demo(tested: Tested, path: Path) -> None:
     for each in limits:
         mark_limit(axes, each, f"{each:g}")
         axes.lines[-1].set_color(colours[each])
-    markers = {OURS: ("*", 130), CLONE: ("o", 40)}
+    markers = {OURS: ("*", 130), PACED: ("D", 45), CLONE: ("o", 40)}
     for name, limit, found in tested:
         marker, size = markers.get(name, ("x", 40))
-        at = float(found.discounted_costs.mean()), float(found.returns.mean())
-        spread = float(found.discounted_costs.std()), float(found.returns.std())
+        costs = steady_costs(found)
+        at, spread = (costs.mean(), found.returns.mean()), (costs.std(), found.returns.std())
         colour = "grey" if limit is None else colours[limit]
         axes.errorbar(*at, xerr=spread[0], yerr=spread[1], color=colour, linewidth=0.8, alpha=0.6)
         axes.scatter(*at, s=size, marker=marker, color=colour, zorder=3)
         if limit is None:
             axes.annotate(name, at, (6, 6), textcoords="offset points", fontsize=8, color="grey")
-    ours = np.array([(e.discounted_costs.mean(), e.returns.mean()) for name, _, e in tested if name == OURS])
-    axes.plot(ours[:, 0], ours[:, 1], color="black", linewidth=0.8, zorder=1)
+    for ours, style in ((OURS, "-"), (PACED, ":")):
+        means = [(steady_costs(found).mean(), found.returns.mean()) for name, _, found in tested if name == ours]
+        axes.plot(*np.reshape(means, (-1, 2)).T, color="black", linewidth=0.8, linestyle=style, zorder=1)
     for name, (marker, _) in markers.items():
         axes.scatter([], [], marker=marker, color="black", label=f"{name}, in the colour of its limit")
     axes.set(
-        xlabel=f"discounted cost (at {tested[0][2].discount:g})",
+        xlabel=f"cost per step / (1 - {tested[0][2].discount:g})",
         ylabel="return",
         title="One log, four limits (dashed): means and standard deviations over test episodes",
     )

@@ -1,0 +1,156 @@
+"""`Pacer`: a policy that is told what its steps cost, and keeps every episode inside the limit's pace. NumPy only.
+
+A limit l on the discounted cost is a pace of l (1 - discount) a step. If what an episode has cost is at no step more than
+the pace times the steps so far, then its discounted cost is at most l, for every discount (docs/deploy.md has the proof).
+So the pacer counts: the *budget* is the pace times the steps, less what they cost.
+
+A policy of HalfCheetah runs in one of two gaits, and a few per cent more of each action, before the squash, make it change
+from the slow one to the fast one. How often it does so no model predicts well. A pacer sees what it costs. It multiplies
+the mean action, before the squash, by one of three gains:
+
+    1      while the budget is being saved
+    high   once the budget is enough to go on so to the end of the episode
+    low    when the budget is spent, or the episode is ahead of the pace
+
+Changing between gaits loses speed, so that it is better to change once than to follow the pace closely.
+"""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ringfence.deploy.artifact import Artifact
+from ringfence.deploy.policy import Policy
+from ringfence.errors import InvalidSetting, NonFiniteValue, WrongShape
+from ringfence.values import is_number
+
+PACING, NETWORK = "pacing", "paced_actor"  # the entry of a policy's metadata, and its network that the gains are for
+LEAST_BUDGET = 10.0  # steps at the pace that must be saved before the gain is high
+SPENT = 4.0  # steps at the pace: with less the budget counts as spent, but for the start of an episode
+
+
+class Pacing(NamedTuple):
+    """What a policy's file says of its gains."""
+
+    low: float
+    high: float
+    spending: float  # what a step is expected to cost with the high gain
+
+    @classmethod
+    def of(cls, artifact: Artifact) -> "Pacing":
+        """As the file has it; `InvalidSetting` if it has none or something else."""
+        if not has_gains(artifact):
+            raise InvalidSetting(
+                "this policy cannot be paced: its file has no gains. CPQ leaves them where a model of the plant predicts "
+                "the log well and a greater gain would earn more but cost too much"
+            )
+        given = artifact.metadata[PACING]
+        known = isinstance(given, Mapping) and all(is_number(given.get(name)) for name in cls._fields)
+        found = cls(*(float(given[name]) for name in cls._fields)) if known else None
+        if found is None or not 0.0 < found.low <= 1.0 <= found.high < 10.0 or found.spending < 0.0:
+            raise InvalidSetting(f"the pacing of this policy's file is not one: {given!r:.200}")
+        return found
+
+
+def has_gains(artifact: Artifact) -> bool:
+    """Whether the file was written for a pacer too."""
+    return PACING in artifact.metadata and NETWORK in artifact.networks
+
+
+class Pacer:
+    """Runs a policy so that no episode gets ahead of the limit's pace.
+
+        pacer = ringfence.Pacer("policy.safetensors")
+        pacer.reset()                                    # at the start of an episode
+        action = pacer(observation, cost=cost_of_the_last_step)
+        pacer.budget, pacer.gain
+
+    `policy` is a `Policy`, an `Artifact` or a file; `limit` (on the discounted cost) and `horizon` (steps of an episode)
+    replace the file's. One pacer serves one plant; it remembers its episode. It does not replace a `Guard`: if even the low
+    gain costs more than the pace, it cannot help.
+    """
+
+    def __init__(
+        self, policy: Policy | Artifact | str | Path, *, limit: float | None = None, horizon: int | None = None
+    ):
+        if isinstance(policy, str | Path):
+            policy = Policy.load(policy)
+        self.policy = policy if isinstance(policy, Policy) else Policy(policy)
+        artifact = self.policy.artifact
+        self.pacing = Pacing.of(artifact)
+        self.limit = _positive("limit", artifact.limit if limit is None else limit)
+        self.horizon = _positive("horizon", artifact.horizon if horizon is None else horizon)
+        self.pace = self.limit * (1.0 - _positive("discount", artifact.discount))
+        self._centre = (artifact.action_high + artifact.action_low) / 2
+        self._half_range = (artifact.action_high - artifact.action_low) / 2
+        self.reset()
+
+    def reset(self) -> None:
+        """An episode begins: nothing is spent."""
+        self.steps, self.spent, self.gain = 0, 0.0, 1.0
+        self._begun = self._past_start = self._spending = False
+        self.policy.reset()
+
+    @property
+    def budget(self) -> float:
+        """What the episode may still cost without being ahead of the pace."""
+        return self.pace * self.steps - self.spent
+
+    def __call__(self, observation: Any, cost: float | None = None) -> np.ndarray:
+        """The action to send. `cost` is what the step before cost; there is none in the first step of an episode."""
+        seen = self._checked(observation)
+        if self._begun:
+            self._spend(cost)
+        self._begun = True
+        self.gain = self._next_gain()
+        return self._act(seen)
+
+    def _checked(self, observation: Any) -> np.ndarray:
+        seen = np.asarray(observation, np.float32)
+        size = self.policy.observation_dim
+        if seen.shape != (size,):
+            raise WrongShape(f"a pacer takes one observation of shape ({size},) at a time, not {seen.shape}")
+        if not np.isfinite(seen).all():
+            raise NonFiniteValue(
+                f"the observation is {np.array2string(seen, threshold=8)}; the policy needs finite numbers"
+            )
+        return seen
+
+    def _spend(self, cost: float | None) -> None:
+        known = isinstance(cost, int | float | np.number) and not isinstance(cost, bool)
+        if not known or not 0.0 <= float(cost) < math.inf:  # type: ignore[arg-type]
+            raise NonFiniteValue(
+                f"the cost of the step before must be a number of at least 0, not {cost!r}: without it nothing can be paced"
+            )
+        self.spent += float(cost)  # type: ignore[arg-type]
+        self.steps += 1
+
+    def _next_gain(self) -> float:
+        """High once what is saved lasts to the end, until it is spent."""
+        left = max(self.horizon - self.steps, 0)
+        needed = max(left * (self.pacing.spending - self.pace), LEAST_BUDGET * self.pace)
+        little = self.budget < SPENT * self.pace
+        self._past_start |= not 0.0 <= self.budget < SPENT * self.pace
+        self._spending = (self._spending or self.budget > needed) and not little
+        if self._spending:
+            return self.pacing.high
+        return self.pacing.low if little and self._past_start else 1.0
+
+    def _act(self, seen: np.ndarray) -> np.ndarray:
+        artifact = self.policy.artifact
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at
+            squashed = np.tanh(self.gain * artifact.evaluate(NETWORK, seen).mean)
+        if not np.isfinite(squashed).all():
+            raise NonFiniteValue(f"the policy gives no action for the observation {np.array2string(seen, threshold=8)}")
+        scaled = self._centre + self._half_range * squashed
+        inside: np.ndarray = np.clip(scaled, artifact.action_low, artifact.action_high).astype(np.float32)
+        return inside
+
+
+def _positive(name: str, value: float | None) -> float:
+    if value is None or not is_number(value) or value <= 0:
+        raise InvalidSetting(f"a pacer needs a {name} greater than 0, in the policy's file or given; not {value!r}")
+    return float(value)
