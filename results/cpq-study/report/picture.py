@@ -27,8 +27,12 @@ for axis, task in zip(axes[0], tasks, strict=True):
             pace = [np.sum(test["episode_cost"]) / np.sum(test["length"]) for test in tests]
             face = {"facecolors": colour, "edgecolors": "white"} if method == "cpq" else {"color": "0.35"}
             axis.scatter(pace, [np.mean(test["return"]) for test in tests], marker=marker, s=36, zorder=3, **face)
+        paced = [c["paced"] for c in mine if c["cell"]["limit"] == limit and c.get("paced")]
+        pace = [np.sum(test["episode_cost"]) / np.sum(test["length"]) for test in paced]
+        axis.scatter(pace, [np.mean(test["return"]) for test in paced], marker="D", s=30, zorder=4, facecolors="none", edgecolors=colour)
     axis.set(title=task.removesuffix("-torque"), xlabel="cost per step", ylim=(0, None))
 axes[0][0].set_ylabel("return")
-handles = [plt.Line2D([], [], color="0.35", marker=marker, linestyle="") for marker in "ox"]
-figure.legend(handles, ["CPQ, one seed", "BC-Safe, one seed"], loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+handles = [plt.Line2D([], [], color="0.35", marker=marker, linestyle="", fillstyle=fill) for marker, fill in zip("oDx", ("full", "none", "full"), strict=True)]
+labels = ["CPQ, one seed", "the same policy, paced", "BC-Safe, one seed"]
+figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
 figure.savefig(sys.argv[1], dpi=130)
