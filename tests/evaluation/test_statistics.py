@@ -27,10 +27,10 @@ def rliable():
     """Its bootstraps draw from NumPy's global generator, whatever `random_state` they are given."""
     from rliable import library, metrics
 
-    before = np.random.get_state()
-    np.random.seed(0)
+    before = np.random.get_state()  # noqa: NPY002
+    np.random.seed(0)  # noqa: NPY002
     yield library, metrics
-    np.random.set_state(before)
+    np.random.set_state(before)  # noqa: NPY002
 
 
 def by_task(matrix):
