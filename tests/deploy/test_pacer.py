@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import ringfence
 from ringfence.data.episodes import discounted_sum
 from ringfence.deploy import Artifact, Network, Pacer, Policy
-from ringfence.deploy.pacer import LEAST_BUDGET, SPENT
+from ringfence.deploy.pacer import HIGHER, LEAST_BUDGET, LOWER, SPENT
 from ringfence.errors import InvalidSetting, NonFiniteValue, WrongShape
 from ringfence.evaluation import evaluate
 
@@ -51,7 +51,8 @@ def test_an_episode_that_is_never_ahead_of_the_pace_is_inside_the_limit(wanted, 
 
 
 def gains_by_hand(costs):
-    """The gain of each step, after the costs of the steps before."""
+    """The gain of each step, after the costs of the steps before. A high one moves by a fifth of what steps of late cost
+    less than they should, in units of the pace; of late: the last step has a weight of 1/20, that before 19/20 of it, ..."""
     gains, spent, is_high, at_start = [], 0.0, False, True
     for step in range(len(costs) + 1):
         budget = PACE * step - spent
@@ -62,7 +63,10 @@ def gains_by_hand(costs):
             gains.append(1.0 if at_start else LOW)
         else:
             is_high = is_high or budget > enough
-            gains.append(HIGH if is_high else 1.0)
+            recent = sum(0.05 * 0.95 ** (step - 1 - i) * costs[i] for i in range(step))
+            should = PACE + budget / max(HORIZON - step, 1)
+            moved = HIGH + float(np.clip(0.2 * (should - recent) / PACE, -0.06, 0.1))
+            gains.append(moved if is_high else 1.0)
         spent += costs[step] if step < len(costs) else 0.0
     return gains
 
@@ -85,9 +89,33 @@ def test_the_gain_is_high_once_the_budget_lasts_to_the_end_and_low_when_it_is_sp
     costs = np.concatenate([rng.uniform(0.0, 0.1, 200), rng.uniform(0.8, 2.0, 90), rng.uniform(0.0, 0.2, 60)]).tolist()
     expected = gains_by_hand(costs)
     assert expected[0] == 1.0
-    assert HIGH in expected[:240]
     assert LOW in expected[240:300]
-    assert paced(costs) == expected
+    high = np.array([gain for gain in expected[:240] if gain > 1.0])
+    assert (high.min(), high.max()) == pytest.approx((HIGH - LOWER, HIGH + HIGHER))  # it goes all the way,
+    assert np.any((high > HIGH - 0.9 * LOWER) & (high < HIGH + 0.9 * HIGHER))  # and not at once
+    assert paced(costs) == pytest.approx(expected, rel=1e-9)
+
+
+def with_saver():
+    """The same file with a network to save with: its mean is 0.1 + s / 5."""
+    tensors = {**TENSORS, "saving_actor.0.weight": [[0.2, 0]], "saving_actor.0.bias": [0.1, 0]}
+    networks = {**ARTIFACT.networks, "saving_actor": Network("saving_actor", S, "tanh-gaussian")}
+    return replace(ARTIFACT, networks=networks, tensors=tensors)
+
+
+def test_where_the_file_has_a_policy_to_save_with_it_acts_while_the_budget_is_saved_and_only_then():
+    for artifact, slope, offset in ((ARTIFACT, 0.5, 0.3), (with_saver(), 0.2, 0.1)):
+        pacer = Pacer(artifact)
+        saves = pacer(np.array([0.8]))
+        assert pacer.gain == 1.0
+        np.testing.assert_allclose(saves, [2 + 2 * np.tanh(0.8 * slope + offset)], rtol=1e-6)
+        spent = pacer(np.array([0.8]), 9.0)  # ahead of the pace
+        assert pacer.gain == LOW
+        np.testing.assert_allclose(spent, [2 + 2 * np.tanh(LOW * 0.7)], rtol=1e-6)
+        paced([0.0] * HORIZON, pacer)
+        spends = pacer(np.array([0.8]), 0.0)
+        assert pacer.gain > 1.0
+        np.testing.assert_allclose(spends, [2 + 2 * np.tanh(pacer.gain * 0.7)], rtol=1e-6)
 
 
 def test_an_episode_that_begins_costly_is_slowed_down_at_once_and_a_cheap_one_is_not():
@@ -116,8 +144,8 @@ def test_the_gain_multiplies_the_paced_actors_mean_before_the_squash():
         assert (action.shape, action.dtype) == ((1,), np.float32)
     paced([0.0] * HORIZON, pacer)
     action = pacer(np.array([0.8]), 0.0)
-    assert pacer.gain == HIGH
-    np.testing.assert_allclose(action, [2 + 2 * np.tanh(HIGH * 0.7)], rtol=1e-6)
+    assert pacer.gain == HIGH + HIGHER  # nothing was spent
+    np.testing.assert_allclose(action, [2 + 2 * np.tanh((HIGH + HIGHER) * 0.7)], rtol=1e-6)
 
 
 class TwoGaits(gymnasium.Env):

@@ -11,15 +11,21 @@ import pytest
 
 from ringfence.algorithms import Spec, cpq_handout
 from ringfence.algorithms.cpq_handout import (
+    CLONE_MEMORY,
     CLONED,
     COMPLETED,
     EPISODE_COST,
     EPISODES,
     FARTHEST,
     GAINS,
+    LEAST_SAVED,
     LOWEST,
     NOISE,
     RAISED,
+    SHAKEN,
+    SHAKEN_EPISODES,
+    STEADY,
+    TERMINATED,
     Choice,
     Expected,
     HandOut,
@@ -33,6 +39,7 @@ from ringfence.algorithms.cpq_handout import (
     imagine,
     is_chosen,
     is_worth_pacing,
+    is_worth_saving,
     pacing_in_words,
     safe_cloning_loss,
     with_gain,
@@ -177,9 +184,24 @@ def test_the_clone_learns_from_rows_inside_the_limit_and_counts_them(actor, batc
         clear = np.abs(g) > 1e-5
         step = np.asarray(new) - np.asarray(old)
         np.testing.assert_allclose(step[clear], -1e-3 * np.sign(np.asarray(g)[clear]), rtol=0.05)  # Adam's first step
+    assert same(after.averaged, after.actor)
     again = after.fit(rows, jnp.asarray(0.05), adam)  # only the last row
     assert (float(again.rows), float(again.others)) == (4.0, 8.0)
     assert int(again.optimiser[0].count) == 2
+
+
+def test_the_candidate_is_the_mean_of_the_first_iterates_and_then_a_running_mean(actor, batch):
+    adam, rows = Adam(1e-2), with_costs(batch, 1.0 - SAFE)
+    clone = SafeClone.create(actor, adam)
+    iterates = []
+    for _ in range(4):
+        clone = clone.fit(rows, jnp.asarray(0.5), adam)
+        iterates.append(clone.actor)
+    for mean, *values in zip(*map(jax.tree.leaves, (clone.averaged, *iterates)), strict=True):
+        np.testing.assert_allclose(mean, np.mean(np.array(values), 0), rtol=1e-4, atol=1e-6)
+    later = replace(clone, steps=jnp.asarray(10.0 * CLONE_MEMORY)).fit(rows, jnp.asarray(0.5), adam)
+    for old, newest, mean in zip(*map(jax.tree.leaves, (clone.averaged, later.actor, later.averaged)), strict=True):
+        np.testing.assert_allclose(mean, old + (newest - old) / CLONE_MEMORY, rtol=1e-4, atol=1e-6)
 
 
 def test_the_clone_goes_down_its_loss(actor, batch):
@@ -218,7 +240,7 @@ def plant():
     return replace(
         fresh,
         networks=tuple(map(costlier, fresh.networks)),
-        size=jnp.asarray([0.25, 0.15, 0.2, 2.0, 1.5, 0.5]),
+        size=jnp.asarray([0.25, 0.15, 0.2, 2.0, 1.5, 0.15]),
         errors=jnp.asarray([0.6, 0.2, 0.4, 1.4]),
         low=jnp.asarray([-1.2, -1.0, -1.4]),
         high=jnp.asarray([1.1, 1.2, 1.3]),
@@ -251,7 +273,7 @@ def imagined_by_loops(plant, actor, starts, cost_of_end):
                 noise = DISTURBED * np.sqrt(errors[:OBS]) * size[:OBS] * normals[t][episode]
                 state = state + told[:OBS] + noise
                 margin = 0.1 * (high - low)
-                if told[TERMINATION] > 0.5:
+                if told[TERMINATION] > TERMINATED:
                     way = "terminated"
                 elif np.any(state < low - margin) or np.any(state > high + margin):
                     way = "left"
@@ -356,10 +378,10 @@ def test_a_constant_cost_is_its_sum_over_an_infinite_horizon_and_the_return_is_t
 
 def test_an_episode_that_terminates_at_once_pays_the_cost_of_the_end_in_place_of_what_would_have_followed():
     """0.3 + 0.9 x 7 = 6.6; with an end that costs nothing the pace of 0.3 / 0.1 is more."""
-    ends = linear_plant(cost=(0.0, 0.3), reward=(0.0, 0.5), terminated=0.51)
+    ends = linear_plant(cost=(0.0, 0.3), reward=(0.0, 0.5), terminated=1.01 * TERMINATED)
     assert imagine_by_hand(ends) == pytest.approx([0.5, 6.6, 0.0], rel=1e-5)
     assert imagine_by_hand(ends, cost_of_end=0.0) == pytest.approx([0.5, 3.0, 0.0], rel=1e-5)
-    goes_on = linear_plant(cost=(0.0, 0.3), reward=(0.0, 0.5), terminated=0.49)
+    goes_on = linear_plant(cost=(0.0, 0.3), reward=(0.0, 0.5), terminated=0.99 * TERMINATED)
     assert imagine_by_hand(goes_on) == pytest.approx([2.0, 3.0, 1.0], rel=1e-5)
 
 
@@ -372,7 +394,7 @@ def test_gains_are_around_one_and_nearer_to_it_where_the_anchor_is_stronger():
         assert gains.shape == (GAINS,)
         assert gains[PLAIN] == 1.0
         np.testing.assert_allclose(gains + gains[::-1], 2.0, rtol=1e-6)
-        expected = [1.0 + FARTHEST / growth * (i - PLAIN) / PLAIN for i in range(GAINS)]
+        expected = [1.0 + FARTHEST / growth**2 * (i - PLAIN) / PLAIN for i in range(GAINS)]
         np.testing.assert_allclose(gains, expected, rtol=1e-6)
 
 
@@ -454,8 +476,8 @@ def test_gains_that_end_early_more_often_than_the_averaged_actor_do_not_count(on
 def test_gains_that_end_early_more_often_than_the_clone_do_not_count_where_the_clone_does(one_aim):
     """The clone earns nothing here. All gains end early more often than it, so that it is the only one that counts."""
     inside = np.linspace(10.0, 29.0, GAINS)
-    completed = np.full(GAINS, 0.9)
-    for whole, clone in ((0.9 + 1.25 * COMPLETED, True), (0.9 + 0.75 * COMPLETED, False), (0.1, False)):
+    completed = np.full(GAINS, 0.8)
+    for whole, clone in ((0.8 + 1.1 * STEADY, True), (0.8 + 0.9 * STEADY, False), (0.1, False)):
         found = told(RISING, inside, (0.0, 1.0), completed, clone_completed=whole)
         assert choice_of(found)[0] == clone
         assert not choice_of(found, cloned=False)[0]
@@ -509,7 +531,7 @@ def share_of_limit(candidate):
 def choice_by_loops(returned, cost, completed, limit, cloned):
     """What `choose` says it does, candidate by candidate."""
     clone_counts = cloned and cost[GAINS] <= limit
-    least = max(completed[PLAIN], completed[GAINS] if clone_counts else 0.0) - COMPLETED
+    least = max(completed[PLAIN] - COMPLETED, completed[GAINS] - STEADY if clone_counts else 0.0)
     best = None
     for i in range(GAINS):
         counts = cost[i] <= share_of_limit(i) * limit and completed[i] >= least
@@ -535,8 +557,7 @@ def test_the_choice_is_that_of_a_loop_over_the_candidates():
         returned = np.cumsum(rng.normal(0.5, 1.0, GAINS + 1))
         cost = rng.uniform(15, 35) + np.cumsum(rng.normal(1.0, 2.0, GAINS + 1))
         returned[-1], cost[-1] = rng.uniform(returned.min(), returned.max() + 2.0), rng.uniform(20, 40)  # the clone's
-        early = rng.uniform(size=GAINS + 1) < 0.2
-        completed = np.where(early, 0.8, 0.9)
+        completed = rng.choice([0.7, 0.8, 0.9], size=GAINS + 1, p=[0.1, 0.2, 0.7])
         cloned = case % 2 == 0
         given.append((returned, cost, completed, cloned))
         expected.append(choice_by_loops(returned, cost, completed, LIMIT, cloned))
@@ -560,11 +581,17 @@ def action_at(mean, gain=1.0):
     return np.tanh(gain * mean)
 
 
+def other_actor():
+    """In place of the clone's last iterate, which is no candidate."""
+    return constant_actor(9.0, 9.0)
+
+
 def given_to_choose(
     plant, limit, rows=CLONED, others=1.0, growth=1.0, averaged=AVERAGED, clone=COPY, cost_of_end=0.0, starts=None
 ):
     fresh = SafeClone.create(clone, Adam(1e-3))
-    copied = SafeClone(clone, fresh.optimiser, *(jnp.asarray(x, jnp.float32) for x in (rows, others)))
+    counts = (jnp.asarray(x, jnp.float32) for x in (1.0, rows, others))
+    copied = SafeClone(other_actor(), clone, fresh.optimiser, *counts)
     limit, end, growth = (jnp.asarray(x, jnp.float32) for x in (limit, cost_of_end, growth))
     return HandOut(plant, averaged, copied, jnp.zeros((4, OBS)) if starts is None else starts, limit, end, growth)
 
@@ -630,31 +657,40 @@ def test_where_nothing_is_inside_the_averaged_weights_are_handed_out_unchanged()
     assert float(choice.returned) == pytest.approx(return_of_gain(1.0), rel=1e-5)
 
 
-def test_every_candidate_has_the_episodes_that_it_would_have_alone(plant, actor):
+@pytest.mark.parametrize("growth", [1.0, 4.0])
+def test_every_candidate_has_the_episodes_that_it_would_have_alone(plant, actor, growth):
     """Against `imagine` for one policy at a time: the averaged actor with its weights turned, and the clone, from starts
-    that are used in turn. Returns are disturbed less where the anchor is stronger. The clone's cost is of calm episodes."""
+    that are used in turn. The clone's cost is of calm episodes. Where the anchor is stronger returns are disturbed less,
+    and early ends are those of other episodes: the same for every gain, those of the averaged actor as it is."""
     clone = TanhGaussianActor(OBS, ACT, (8, 8), key=jax.random.key(7))
     wide = replace(plant, low=jnp.full(OBS, -20.0), high=jnp.full(OBS, 20.0))
     starts = np.random.default_rng(6).normal(scale=0.5, size=(5, OBS)).astype(np.float32)
-    used = jnp.asarray([starts[i % 5] for i in range(EPISODES)])[None]
-    gains, end = [1.0 + FARTHEST / 4.0 * (i - PLAIN) / PLAIN for i in range(GAINS)], jnp.asarray(0.7)
-    alone = jax.jit(
-        lambda policy, noise: imagine(wide, policy.mode, used, HORIZON, DISCOUNT, end, noise, jax.random.key(0))
-    )
+    gains, end = [1.0 + FARTHEST / growth**2 * (i - PLAIN) / PLAIN for i in range(GAINS)], jnp.asarray(0.7)
+
+    def alone(policy, noise, episodes=EPISODES):
+        used = jnp.asarray([starts[i % 5] for i in range(episodes)])[None]
+        found = imagine(
+            wide, policy.mode, used, HORIZON, DISCOUNT, end, jnp.asarray(noise, jnp.float32), jax.random.key(0)
+        )
+        return [float(values[0]) for values in found]
+
     policies = [*(with_gain(actor, jnp.asarray(gain)) for gain in gains), clone]
-    disturbed = [alone(policy, jnp.asarray(NOISE / 2.0)) for policy in policies]
-    smooth = [alone(policy, jnp.asarray(NOISE / 4.0)) for policy in policies]
-    calm = alone(clone, jnp.zeros(()))
-    assert abs(float(calm.cost[0]) - float(disturbed[-1].cost[0])) > 1e-3  # it makes a difference
+    rough = [alone(policy, NOISE / np.sqrt(growth)) for policy in policies]
+    smooth = [alone(policy, NOISE / growth) for policy in policies]
+    calm = alone(clone, 0.0)
+    assert abs(calm[1] - rough[-1][1]) > 1e-3  # it makes a difference
+    completed = [each[2] for each in rough]
+    if growth > 1.0:
+        shaken = [alone(policy, SHAKEN, SHAKEN_EPISODES)[2] for policy in (actor, clone)]
+        assert not np.allclose(shaken, [completed[PLAIN], completed[-1]], atol=1e-3)
+        completed = [shaken[0]] * GAINS + [shaken[1]]
     given = given_to_choose(
-        wide, 1.0, growth=4.0, averaged=actor, clone=clone, cost_of_end=0.7, starts=jnp.asarray(starts)
+        wide, 1.0, growth=growth, averaged=actor, clone=clone, cost_of_end=0.7, starts=jnp.asarray(starts)
     )
     found = expected_of(given, jnp.asarray(gains), HORIZON, DISCOUNT)
-    for name in Expected._fields:
-        one_by_one = [float(getattr(each, name)[0]) for each in (smooth if name == "returned" else disturbed)]
-        if name == "cost":
-            one_by_one[-1] = float(calm.cost[0])
-        np.testing.assert_allclose(getattr(found, name), one_by_one, rtol=1e-3)
+    np.testing.assert_allclose(found.returned, [each[0] for each in (smooth if growth > 1.0 else rough)], rtol=1e-3)
+    np.testing.assert_allclose(found.cost, [*(each[1] for each in rough[:-1]), calm[1]], rtol=1e-3)
+    np.testing.assert_allclose(found.completed, completed, rtol=1e-5)
 
 
 def test_pacing_is_worth_it_where_the_greatest_gain_earns_more_than_what_is_handed_out_and_costs_too_much():
@@ -663,8 +699,19 @@ def test_pacing_is_worth_it_where_the_greatest_gain_earns_more_than_what_is_hand
         returned, cost = np.full(GAINS, 500.0), np.full(GAINS, 50.0)
         returned[-1], cost[-1] = earns, costs
         found = told(returned, cost, clone=(900.0, 90.0))
-        assert bool(is_worth_pacing(choice, found, jnp.asarray(30.0))) == worth
-        assert not is_worth_pacing(choice, found, jnp.asarray(0.0))  # there is no budget
+        assert bool(is_worth_pacing(choice, found, jnp.asarray(30.0), jnp.ones(()))) == worth
+        assert not is_worth_pacing(choice, found, jnp.asarray(0.0), jnp.ones(()))  # there is no budget
+        assert not is_worth_pacing(choice, found, jnp.asarray(30.0), jnp.asarray(1.01))  # logged episodes terminated
+
+
+def test_the_clone_saves_for_a_pacer_where_it_is_inside_and_saves_for_a_third_of_the_episode():
+    """It costs 20 and the greatest gain 50. At a limit l the clone saves for (50 - l) / (50 - 20) of the steps: 50 l' of the
+    others and 20 of these are l on average. That is a third at l = 40."""
+    assert pytest.approx(1 / 3) == LEAST_SAVED
+    cost = np.full(GAINS, 35.0)
+    cost[-1] = 50.0
+    for limit, saves in ((19.9, False), (20.1, True), (39.9, True), (40.1, False), (51.0, False)):
+        assert bool(is_worth_saving(told(RISING, cost, clone=(0.0, 20.0)), jnp.asarray(limit))) == saves
 
 
 def test_there_is_a_choice_once_the_policy_has_settled_and_the_model_predicts_well():
@@ -674,11 +721,9 @@ def test_there_is_a_choice_once_the_policy_has_settled_and_the_model_predicts_we
     assert not is_chosen(SETTLED + 1, bad)
 
 
-def test_the_gains_of_a_pacer_are_nearer_to_one_where_the_anchor_is_stronger():
-    words = pacing_in_words(jnp.asarray(60.0), jnp.asarray(1.0), 0.99)
+def test_the_file_has_the_gains_of_a_pacer_and_what_a_step_costs_with_the_greatest():
+    words = pacing_in_words(jnp.asarray(60.0), 0.99)
     assert words == pytest.approx({"low": 1 - LOWEST, "high": 1 + FARTHEST, "spending": 0.6}, rel=1e-5)
-    words = pacing_in_words(jnp.asarray(60.0), jnp.asarray(3.0), 0.9)
-    assert words == pytest.approx({"low": 1 - LOWEST / 3, "high": 1 + FARTHEST / 3, "spending": 6.0}, rel=1e-5)
     assert {type(value) for value in words.values()} == {float}  # for JSON
 
 
@@ -698,7 +743,8 @@ def test_the_words_say_which_policy_it_is_and_what_the_model_expects():
 def settled(method, limit=1000.0, plant=PLANT, step=SETTLED + 1, terminated=0.0, rows=0):
     """A state in which there is a choice, between constant actors."""
     state = method.init(KEY, jnp.asarray(limit), Spec(OBS, ACT, horizon=8, terminated=terminated))
-    clone = SafeClone(COPY, state.clone.optimiser, jnp.asarray(rows, jnp.float32), jnp.ones(()))
+    counts = jnp.ones(()), jnp.asarray(rows, jnp.float32), jnp.ones(())
+    clone = SafeClone(other_actor(), COPY, state.clone.optimiser, *counts)
     return replace(state, step=jnp.asarray(step), plant=plant, averaged_actor=AVERAGED, clone=clone)
 
 
@@ -736,10 +782,27 @@ def test_the_averaged_actor_is_exported_for_a_pacer_where_that_is_worth_it(depar
         {"low": 1 - LOWEST, "high": 1 + FARTHEST, "spending": most * (1 - DISCOUNT)}, rel=1e-5
     )
     assert same(export.networks["paced_actor"], AVERAGED)
+    assert "saving_actor" not in export.networks  # there is no clone
+    terminated = settled(method, 0.99 * most, terminated=0.25)
+    assert "pacing" not in method.export(terminated).facts
     export = method.export(settled(method, 1.01 * most))
     assert list(export.facts) == ["handed_out"]
     assert not export.facts["handed_out"]["can_be_paced"]
     assert "paced_actor" not in export.networks
+
+
+def test_the_clone_is_exported_to_save_with_where_it_would_save_for_long_enough(departed):
+    """Half of the way from the cost of the clone to that of the greatest gain, and nine tenths of it."""
+    method = replace(departed, discount=DISCOUNT)
+    least, most = cost_of_gain(1.0, mean=0.3), cost_of_gain(1 + FARTHEST)
+    poor = constant_actor(0.3, 0.0)  # it earns less than the averaged actor
+    for share, rows, saves in ((0.5, CLONED, True), (0.9, CLONED, False), (0.5, CLONED - 1, False)):
+        state = settled(method, least + share * (most - least), rows=rows)
+        state = replace(state, clone=replace(state.clone, averaged=poor))
+        export = method.export(state)
+        assert "pacing" in export.facts
+        assert ("saving_actor" in export.networks) == saves
+        assert not saves or same(export.networks["saving_actor"], poor)
 
 
 def test_the_other_networks_are_exported_as_ever(departed):
@@ -796,7 +859,7 @@ def test_without_feedback_and_with_a_range_of_limits_there_is_no_clone_and_no_ch
 
 
 def test_a_stronger_anchor_keeps_the_gain_nearer_to_one(departed):
-    """Every gain is inside and the greatest earns most: 1 + 0.15 / (1 + 13 x 0.25), and 1.15 where nothing terminated or
+    """Every gain is inside and the greatest earns most: 1 + 0.15 / (1 + 13 x 0.25)^2, and 1.15 where nothing terminated or
     there is no anchor to grow. The return is that of 8 steps: the horizon is the log's."""
     for method, terminated, growth in (
         (departed, 0.0, 1.0),
@@ -804,7 +867,7 @@ def test_a_stronger_anchor_keeps_the_gain_nearer_to_one(departed):
         (replace(departed, anchor=0.3, termination_anchor=2.0), 0.5, 2.0),
         (replace(departed, anchor=0.0), 0.25, 1.0),
     ):
-        gain = 1.0 + FARTHEST / growth
+        gain = 1.0 + FARTHEST / growth**2
         choice = method.hand_out(settled(method, terminated=terminated)).choice
         assert float(choice.gain) == pytest.approx(gain, rel=1e-6)
         assert float(choice.returned) == pytest.approx(return_of_gain(gain), rel=1e-5)

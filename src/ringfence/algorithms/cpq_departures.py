@@ -350,5 +350,7 @@ class CPQ(PaperCPQ):
         facts: dict[str, Any] = {"handed_out": choice_in_words(found.choice, worth_pacing)}
         if worth_pacing:
             networks["paced_actor"] = state.averaged_actor
-            facts["pacing"] = pacing_in_words(found.greatest_cost, self._anchor_growth(state), self.discount)
+            facts["pacing"] = pacing_in_words(found.greatest_cost, self.discount)
+            if bool(found.clone_saves) and state.clone is not None:
+                networks["saving_actor"] = state.clone.averaged
         return export._replace(networks=networks, facts=facts)

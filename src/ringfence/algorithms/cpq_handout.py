@@ -27,7 +27,7 @@ from ringfence.algorithms.interface import Batch
 from ringfence.algorithms.optimise import Adam
 from ringfence.data.dataset import Dataset
 from ringfence.data.episodes import episode_table
-from ringfence.networks import TanhGaussianActor, tanh_log_prob
+from ringfence.networks import TanhGaussianActor, polyak, tanh_log_prob
 
 Scalar = Float[Array, ""]
 
@@ -37,9 +37,14 @@ FARTHEST = 0.15  # of a gain from 1, where no logged episode terminated
 LOWEST = 0.3  # the same for a pacer whose budget is spent: with less HalfCheetah does not leave its faster gait
 EPISODES = 32  # imagined for each candidate
 NOISE = 0.7  # of what a network of the model leaves unexplained, where no logged episode terminated
+SHAKEN, SHAKEN_EPISODES = 0.5, 128  # the noise in episodes that show whether a policy falls, and how many there are
+TERMINATED = 0.15  # an imagined episode ends where an end is so likely. Ends are rare: before a fall the model says 0.2
 CLONED = 10_000  # rows that the clone must have seen
+CLONE_MEMORY = 500  # steps that the clone is averaged over: of single iterates one in four falls on Hopper
 RAISED = 0.88  # of the limit: what a gain over 1 may cost. True costs were up to 1.17 times what the models said
-COMPLETED = 0.02  # of the episodes: a candidate may end early in so many more than the averaged actor does
+COMPLETED = 0.02  # of the episodes: a gain may end early in so many more than the averaged actor does
+STEADY = 0.15  # the same, in comparison with the clone
+LEAST_SAVED = 1 / 3  # of an episode: where a pacer saves for less, the clone does not save for it
 
 
 # The safe clone
@@ -57,23 +62,29 @@ def episode_costs(dataset: Dataset, discount: float) -> Float[np.ndarray, "rows 
 
 
 class SafeClone(eqx.Module):
-    """A policy that makes the logged actions of safe episodes as likely as possible, learned from CPQ's own batches."""
+    """A policy that makes the logged actions of safe episodes as likely as possible, learned from CPQ's own batches. The
+    candidate is its average over the last steps."""
 
     actor: TanhGaussianActor
+    averaged: TanhGaussianActor
     optimiser: optax.OptState
+    steps: Scalar
     rows: Scalar  # of safe episodes, seen so far
     others: Scalar  # of other episodes
 
     @classmethod
     def create(cls, actor: TanhGaussianActor, adam: Adam) -> "SafeClone":
-        return cls(actor, adam.init(actor), jnp.zeros(()), jnp.zeros(()))
+        return cls(actor, actor, adam.init(actor), jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
 
     def fit(self, batch: Batch, limit: Scalar, adam: Adam) -> "SafeClone":
         """One step of Adam on the rows whose episode is inside the limit."""
         safe = (batch.extras[EPISODE_COST][:, 0] <= limit).astype(jnp.float32)
         gradient = jax.grad(safe_cloning_loss)(self.actor, batch, safe)
         actor, optimiser = adam.step(gradient, self.optimiser, self.actor)
-        return SafeClone(actor, optimiser, self.rows + safe.sum(), self.others + (1.0 - safe).sum())
+        steps = self.steps + 1.0
+        averaged = polyak(self.averaged, actor, 1.0 / jnp.minimum(steps, CLONE_MEMORY))
+        rows, others = self.rows + safe.sum(), self.others + (1.0 - safe).sum()
+        return SafeClone(actor, averaged, optimiser, steps, rows, others)
 
     @property
     def counts(self) -> Bool[Array, ""]:
@@ -114,7 +125,7 @@ def imagine(
         disturbed = following + spread * jax.random.normal(jax.random.fold_in(key, time), starts.shape[1:])
         weight = discount**time
         sums += alive * jnp.stack([rewards, weight * costs, costs, jnp.ones_like(costs)])
-        ends = (terminated > 0.5) | plant.left(disturbed)
+        ends = (terminated > TERMINATED) | plant.left(disturbed)
         sums = sums.at[1].add(alive * ends * discount * weight * cost_of_end)
         return (jnp.clip(disturbed, plant.low, plant.high), alive * ~ends, sums), None
 
@@ -131,9 +142,9 @@ def imagine(
 
 
 def gains_around_one(anchor_growth: Scalar) -> Float[Array, " gains"]:
-    """Candidates for the gain. Where the anchor is stronger, because logged episodes terminated, the policy is to stay
-    nearer to the log in this direction too."""
-    return 1.0 + FARTHEST / anchor_growth * jnp.linspace(-1.0, 1.0, GAINS)
+    """Candidates for the gain. Where the anchor is stronger, because logged episodes terminated, they are much nearer to 1:
+    a gain that looked best in the model let Hopper fall, and there is little to win."""
+    return 1.0 + FARTHEST / anchor_growth**2 * jnp.linspace(-1.0, 1.0, GAINS)
 
 
 def with_gain(actor: TanhGaussianActor, gain: Scalar) -> TanhGaussianActor:
@@ -160,14 +171,14 @@ def choose(gains: Float[Array, " gains"], expected: Expected, limit: Scalar, clo
 
     A gain up to 1 is held to AIM x l, as the slack is; a greater one, which makes the learned policy costlier, to RAISED x
     l, because of the model's own error; the clone to l: its episodes were logged inside. A gain with which more episodes end
-    early than with a gain of 1, or than with the clone where that counts, does not count. If the gain after the best one
-    would earn more but costs too much, the one between the two that costs as much as it may is taken, by linear
-    interpolation."""
+    early than with a gain of 1 (by COMPLETED), or than with the clone where that counts (by STEADY), does not count. If the
+    gain after the best one would earn more but costs too much, the one between the two that costs as much as it may is
+    taken, by linear interpolation."""
     plain = GAINS // 2
     aim = jnp.where(jnp.arange(GAINS) > plain, RAISED, AIM) * limit
     counts = cloned & (expected.cost[-1] <= limit)
-    measure = jnp.maximum(expected.completed[plain], jnp.where(counts, expected.completed[-1], 0.0))
-    whole = expected.completed[:GAINS] >= measure - COMPLETED
+    of_clone = jnp.where(counts, expected.completed[-1] - STEADY, 0.0)
+    whole = expected.completed[:GAINS] >= jnp.maximum(expected.completed[plain] - COMPLETED, of_clone)
     allowed = (expected.cost[:GAINS] <= aim) & whole
     best = jnp.where(allowed.any(), jnp.argmax(jnp.where(allowed, expected.returned[:GAINS], -jnp.inf)), plain)
     further = jnp.minimum(best + 1, GAINS - 1)
@@ -187,11 +198,20 @@ def choose(gains: Float[Array, " gains"], expected: Expected, limit: Scalar, clo
     return Choice(*(jnp.where(wins, a, b) for a, b in zip(copied, turned, strict=True)))
 
 
-def is_worth_pacing(choice: Choice, expected: Expected, limit: Scalar) -> Bool[Array, ""]:
+def is_worth_pacing(choice: Choice, expected: Expected, limit: Scalar, anchor_growth: Scalar) -> Bool[Array, ""]:
     """Whether the greatest gain would earn more than what is handed out, and cost too much: then a pacer, which sees costs,
-    can use it for a part of an episode (`ringfence.deploy.pacer`). A limit of 0 has no budget to spend."""
-    most = GAINS - 1
-    return (expected.returned[most] > choice.returned) & (expected.cost[most] > limit) & (limit > 0.0)
+    can use it for a part of an episode (`ringfence.deploy.pacer`). A limit of 0 has no budget to spend. Where logged
+    episodes terminated a change of the policy on the way is a risk, and the gains are too near to 1 to earn much."""
+    most, steady = GAINS - 1, anchor_growth <= 1.0
+    return (expected.returned[most] > choice.returned) & (expected.cost[most] > limit) & (limit > 0.0) & steady
+
+
+def is_worth_saving(expected: Expected, limit: Scalar) -> Bool[Array, ""]:
+    """Whether the clone should act while a pacer saves: it is inside the limit, and would save for a good part of the
+    episode before the greatest gain can go on to the end. From the clone's gait the fast one is harder to reach than from
+    the averaged actor's own, so that at HalfCheetah's 60, where nearly all of an episode is fast, too many fail to."""
+    safe, fast = expected.cost[-1], expected.cost[GAINS - 1]
+    return (safe <= limit) & (fast - limit > LEAST_SAVED * (fast - safe))
 
 
 class HandOut(NamedTuple):
@@ -207,11 +227,13 @@ class HandOut(NamedTuple):
 
 
 class HandedOut(NamedTuple):
-    """The actor that is handed out, with the reasons; and whether it is worth pacing, with the cost at the greatest gain."""
+    """The actor that is handed out, with the reasons; whether it is worth pacing, whether the clone can save for the pacer,
+    and the cost at the greatest gain."""
 
     actor: TanhGaussianActor
     choice: Choice
     worth_pacing: Bool[Array, ""]
+    clone_saves: Bool[Array, ""]
     greatest_cost: Scalar
 
 
@@ -221,27 +243,43 @@ def chosen(given: HandOut, horizon: int, discount: float) -> HandedOut:
     expected = expected_of(given, gains, horizon, discount)
     choice = choose(gains, expected, given.limit, given.clone.counts)
     turned = with_gain(given.averaged, choice.gain)
-    actor = jax.tree.map(lambda a, b: jnp.where(choice.clone, a, b), given.clone.actor, turned)
-    return HandedOut(actor, choice, is_worth_pacing(choice, expected, given.limit), expected.cost[GAINS - 1])
+    actor = jax.tree.map(lambda a, b: jnp.where(choice.clone, a, b), given.clone.averaged, turned)
+    worth_pacing = is_worth_pacing(choice, expected, given.limit, given.anchor_growth)
+    clone_saves = given.clone.counts & is_worth_saving(expected, given.limit)
+    return HandedOut(actor, choice, worth_pacing, clone_saves, expected.cost[GAINS - 1])
 
 
 def expected_of(given: HandOut, gains: Float[Array, " gains"], horizon: int, discount: float) -> Expected:
-    """What the model expects of the averaged actor with each gain, and of the clone. Costs and early ends are those of
-    disturbed episodes, which show what else a policy is near to. Returns are disturbed less where logged episodes
-    terminated: there a disturbed model imagines more falls than there are. The cost of the clone is that of undisturbed
-    episodes: its own gait is logged, and there is no other that a disturbance might lead it to."""
+    """What the model expects of the averaged actor with each gain, and of the clone. Episodes are disturbed, which shows
+    what else a policy is near to. The cost of the clone is that of undisturbed episodes: its own gait is logged, and
+    there is no other that a disturbance might lead it to. Where logged episodes terminated, returns are of episodes that
+    are disturbed less, because a disturbed model imagines more falls than there are; and whether a policy falls is seen in
+    more episodes, for all gains alike, since they are nearly 1."""
+    clone, growth = given.clone.averaged, given.anchor_growth
 
-    def act(states: Float[Array, "candidates episodes obs"]) -> Float[Array, "candidates episodes act"]:
-        turned = jnp.tanh(gains[:, None, None] * given.averaged(states[:-1]).mean)
-        return jnp.concatenate([turned, given.clone.actor.mode(states[-1])[None]])
+    def candidates(gains: Float[Array, " gains"]) -> Controller:
+        def act(states: Float[Array, "candidates episodes obs"]) -> Float[Array, "candidates episodes act"]:
+            turned = jnp.tanh(gains[:, None, None] * given.averaged(states[:-1]).mean)
+            return jnp.concatenate([turned, clone.mode(states[-1])[None]])
 
-    first = jnp.resize(given.starts, (EPISODES, given.starts.shape[-1]))
-    starts = jnp.broadcast_to(first, (GAINS + 1, *first.shape))
-    growth, end, key = given.anchor_growth, given.cost_of_end, jax.random.key(0)
-    rough = imagine(given.plant, act, starts, horizon, discount, end, NOISE / jnp.sqrt(growth), key)
-    smooth = imagine(given.plant, act, starts, horizon, discount, end, NOISE / growth, key)
-    calm = imagine(given.plant, given.clone.actor.mode, first[None], horizon, discount, end, jnp.zeros(()), key)
-    return rough._replace(returned=smooth.returned, cost=rough.cost.at[-1].set(calm.cost[0]))
+        return act
+
+    def run(act: Controller, count: int, noise: Array, episodes: int = EPISODES) -> Expected:
+        first = jnp.resize(given.starts, (episodes, given.starts.shape[-1]))
+        starts = jnp.broadcast_to(first, (count, *first.shape))
+        return imagine(given.plant, act, starts, horizon, discount, given.cost_of_end, noise, jax.random.key(0))
+
+    rough = run(candidates(gains), GAINS + 1, NOISE / jnp.sqrt(growth))
+    calm = run(clone.mode, 1, jnp.zeros(()))
+
+    def where_episodes_terminated() -> tuple[Array, Array]:
+        smooth = run(candidates(gains), GAINS + 1, NOISE / growth)
+        shaken = run(candidates(jnp.ones(1)), 2, jnp.asarray(SHAKEN), SHAKEN_EPISODES)
+        return smooth.returned, jnp.repeat(shaken.completed, jnp.array([GAINS, 1]), total_repeat_length=GAINS + 1)
+
+    elsewhere = rough.returned, rough.completed
+    returned, completed = jax.lax.cond(growth > 1.0, where_episodes_terminated, lambda: elsewhere)
+    return Expected(returned, rough.cost.at[-1].set(calm.cost[0]), completed)
 
 
 def is_chosen(step: int, plant: Plant) -> bool:
@@ -261,7 +299,6 @@ def choice_in_words(choice: Choice, worth_pacing: bool) -> dict[str, Any]:
     }
 
 
-def pacing_in_words(greatest_cost: Scalar, anchor_growth: Scalar, discount: float) -> dict[str, float]:
+def pacing_in_words(greatest_cost: Scalar, discount: float) -> dict[str, float]:
     """For the policy's file: the gains of a pacer, and what a step costs with the greatest."""
-    low, high = 1.0 - LOWEST / anchor_growth, 1.0 + FARTHEST / anchor_growth
-    return {"low": float(low), "high": float(high), "spending": float(greatest_cost) * (1.0 - discount)}
+    return {"low": 1.0 - LOWEST, "high": 1.0 + FARTHEST, "spending": float(greatest_cost) * (1.0 - discount)}

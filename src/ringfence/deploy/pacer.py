@@ -6,13 +6,16 @@ So the pacer counts: the *budget* is the pace times the steps, less what they co
 
 A policy of HalfCheetah runs in one of two gaits, and a few per cent more of each action, before the squash, make it change
 from the slow one to the fast one. How often it does so no model predicts well. A pacer sees what it costs. It multiplies
-the mean action, before the squash, by one of three gains:
+the mean action, before the squash, by a gain:
 
-    1      while the budget is being saved
-    high   once the budget is enough to go on so to the end of the episode
-    low    when the budget is spent, or the episode is ahead of the pace
+    1            while the budget is being saved
+    around high  once the budget is enough to go on so to the end of the episode. The gain is greater while steps cost less
+                 than what would use the budget up by then, and smaller while they cost more
+    low          when the budget is spent, or the episode is ahead of the pace
 
-Changing between gaits loses speed, so that it is better to change once than to follow the pace closely.
+Changing between gaits loses speed, so that it is better to change once than to follow the pace closely. Where the file has
+a policy to save with, the clone of the safe episodes, that one acts while the budget is being saved: it earns more for its
+cost.
 """
 
 import math
@@ -27,9 +30,14 @@ from ringfence.deploy.policy import Policy
 from ringfence.errors import InvalidSetting, NonFiniteValue, WrongShape
 from ringfence.values import is_number
 
-PACING, NETWORK = "pacing", "paced_actor"  # the entry of a policy's metadata, and its network that the gains are for
+PACING = "pacing"  # the entry of a policy's metadata
+PACED = "paced_actor"  # the network that the gains are for
+SAVING = "saving_actor"  # the one that saves, if the file has one
 LEAST_BUDGET = 10.0  # steps at the pace that must be saved before the gain is high
 SPENT = 4.0  # steps at the pace: with less the budget counts as spent, but for the start of an episode
+MEMORY = 20.0  # steps that the cost of a step is averaged over
+RESPONSE = 0.2  # of the high gain, to a step that costs one pace less than it should
+LOWER, HIGHER = 0.06, 0.1  # how far the response goes
 
 
 class Pacing(NamedTuple):
@@ -57,7 +65,7 @@ class Pacing(NamedTuple):
 
 def has_gains(artifact: Artifact) -> bool:
     """Whether the file was written for a pacer too."""
-    return PACING in artifact.metadata and NETWORK in artifact.networks
+    return PACING in artifact.metadata and PACED in artifact.networks
 
 
 class Pacer:
@@ -84,13 +92,14 @@ class Pacer:
         self.limit = _positive("limit", artifact.limit if limit is None else limit)
         self.horizon = _positive("horizon", artifact.horizon if horizon is None else horizon)
         self.pace = self.limit * (1.0 - _positive("discount", artifact.discount))
+        self._saver = SAVING if SAVING in artifact.networks else PACED
         self._centre = (artifact.action_high + artifact.action_low) / 2
         self._half_range = (artifact.action_high - artifact.action_low) / 2
         self.reset()
 
     def reset(self) -> None:
         """An episode begins: nothing is spent."""
-        self.steps, self.spent, self.gain = 0, 0.0, 1.0
+        self.steps, self.spent, self.gain, self._recent = 0, 0.0, 1.0, 0.0
         self._begun = self._past_start = self._spending = False
         self.policy.reset()
 
@@ -105,8 +114,8 @@ class Pacer:
         if self._begun:
             self._spend(cost)
         self._begun = True
-        self.gain = self._next_gain()
-        return self._act(seen)
+        network, self.gain = self._next()
+        return self._act(seen, network)
 
     def _checked(self, observation: Any) -> np.ndarray:
         seen = np.asarray(observation, np.float32)
@@ -127,22 +136,29 @@ class Pacer:
             )
         self.spent += float(cost)  # type: ignore[arg-type]
         self.steps += 1
+        self._recent += (float(cost) - self._recent) / MEMORY  # type: ignore[arg-type]
 
-    def _next_gain(self) -> float:
-        """High once what is saved lasts to the end, until it is spent."""
+    def _next(self) -> tuple[str, float]:
+        """The network that acts and its gain: around high once what is saved lasts to the end, until it is spent."""
         left = max(self.horizon - self.steps, 0)
         needed = max(left * (self.pacing.spending - self.pace), LEAST_BUDGET * self.pace)
         little = self.budget < SPENT * self.pace
         self._past_start |= not 0.0 <= self.budget < SPENT * self.pace
         self._spending = (self._spending or self.budget > needed) and not little
         if self._spending:
-            return self.pacing.high
-        return self.pacing.low if little and self._past_start else 1.0
+            return PACED, self._high_gain(left)
+        return (PACED, self.pacing.low) if little and self._past_start else (self._saver, 1.0)
 
-    def _act(self, seen: np.ndarray) -> np.ndarray:
+    def _high_gain(self, left: float) -> float:
+        """So that steps cost what uses the budget up by the end."""
+        wanted = self.pace + self.budget / max(left, 1)
+        response = RESPONSE * (wanted - self._recent) / self.pace
+        return self.pacing.high + min(max(response, -LOWER), HIGHER)
+
+    def _act(self, seen: np.ndarray, network: str) -> np.ndarray:
         artifact = self.policy.artifact
         with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at
-            squashed = np.tanh(self.gain * artifact.evaluate(NETWORK, seen).mean)
+            squashed = np.tanh(self.gain * artifact.evaluate(network, seen).mean)
         if not np.isfinite(squashed).all():
             raise NonFiniteValue(f"the policy gives no action for the observation {np.array2string(seen, threshold=8)}")
         scaled = self._centre + self._half_range * squashed
