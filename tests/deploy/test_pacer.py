@@ -93,7 +93,10 @@ def test_the_gain_is_high_once_the_budget_lasts_to_the_end_and_low_when_it_is_sp
     high = np.array([gain for gain in expected[:240] if gain > 1.0])
     assert (high.min(), high.max()) == pytest.approx((HIGH - LOWER, HIGH + HIGHER))  # it goes all the way,
     assert np.any((high > HIGH - 0.9 * LOWER) & (high < HIGH + 0.9 * HIGHER))  # and not at once
-    assert paced(costs) == pytest.approx(expected, rel=1e-9)
+    pacer = Pacer(ARTIFACT)
+    assert paced(costs, pacer) == pytest.approx(expected, rel=1e-9)
+    assert paced([2.0] * 9, pacer)[-1] == LOW  # another episode, and then the first one again: it has no part of the others
+    assert paced(costs, pacer) == pytest.approx(expected, rel=1e-9)
 
 
 def with_saver():
