@@ -95,7 +95,7 @@ def test_the_gain_is_high_once_the_budget_lasts_to_the_end_and_low_when_it_is_sp
     assert np.any((high > HIGH - 0.9 * LOWER) & (high < HIGH + 0.9 * HIGHER))  # and not at once
     pacer = Pacer(ARTIFACT)
     assert paced(costs, pacer) == pytest.approx(expected, rel=1e-9)
-    assert paced([2.0] * 9, pacer)[-1] == LOW  # another episode, and then the first one again: it has no part of the others
+    assert paced([2.0] * 9, pacer)[-1] == LOW  # another episode, of which the next has no part
     assert paced(costs, pacer) == pytest.approx(expected, rel=1e-9)
 
 
