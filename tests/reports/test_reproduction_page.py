@@ -73,12 +73,14 @@ def of_figure_2():
     unsafe = cells().behaviour("halfcheetah-torque", "unsafe", "noise-free")
     yield f"the unsafe behaviour earns {unsafe['return']:.0f} without noise"
     yield f"takes the faster gait from 30 on ({mean('hopper', 'cpq', 30):.0f})"
-    seeds = ", ".join(map(str, falls("hopper", "cpq", 27)))
-    yield f"At 27 it earns {mean('hopper', 'cpq', 27):.0f} and falls in {seeds} of 20 episodes with its three seeds"
+    assert falls("hopper", "cpq", 27) == [0, 0, 0]
+    yield f"At 27 it earns {mean('hopper', 'cpq', 27):.0f} and does not fall with any of its three seeds"
     walker = [mean("walker2d", "cpq", limit) for limit in (26, 30, 36, 42)]
     yield f"{', '.join(f'{each:.0f}' for each in walker)} at 26, 30, 36 and 42"
     assert not any(any(falls("walker2d", "cpq", limit)) for limit in (26, 30, 36, 42))
     yield "and never falls"
+    assert not any(any(falls("hopper", "cpq", limit)) for limit in (27, 30, 34, 38))
+    yield "No robot falls in any episode of the 24 cells of Hopper and Walker2d"
 
     broken = mean("halfcheetah", "bc-safe", 70), mean("walker2d", "bc-safe", 42)
     yield f"{broken[0]:.0f} on HalfCheetah at 70 and {broken[1]:.0f} on Walker2d at 42"
@@ -102,17 +104,16 @@ def of_the_pacer():
     limits = (30, 40, 50, 60)
     earned = [np.mean([np.mean(seed["return"]) for seed in paced(limit)]) for limit in limits]
     ratios = [each / clone_mean("halfcheetah", limit, "return") for each, limit in zip(earned, limits, strict=True)]
-    over, worst, every, outside = 0, 0.0, 0, 0
+    over, every, outside = 0, 0, 0
     for limit in limits:
         for seed in paced(limit):
             share = seed["episode_cost"] / seed["length"] / (0.01 * limit)
             over, every = over + int(np.sum(share > 1)), every + len(share)
-            worst, outside = max(worst, share.max()), outside + int(np.sum(seed["discounted_cost"] > limit))
-    assert outside == 0
+            outside += int(np.sum(seed["discounted_cost"] > limit))
+    assert outside == over == 0
     yield f"{', '.join(f'{each:.0f}' for each in earned[:3])} and {earned[3]:.0f} at 30, 40, 50 and 60"
     yield f"{', '.join(f'{each:.2f}' for each in ratios[:3])} and {ratios[3]:.2f} times BC-Safe"
-    yield f"all {every} episodes are inside the limit; over the pace: {over}"
-    yield f"by at most {100 * (worst - 1):.1f} %"
+    yield f"all {every} episodes are inside the limit, and none is over the pace"
 
 
 def test_the_numbers_of_the_pacer_are_those_of_figure_2():
