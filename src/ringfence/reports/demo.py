@@ -101,13 +101,14 @@ def plot_demo(tested: Tested, path: Path) -> None:
         means = [(steady_costs(found).mean(), found.returns.mean()) for name, _, found in tested if name == ours]
         axes.plot(*np.reshape(means, (-1, 2)).T, color="black", linewidth=0.8, linestyle=style, zorder=1)
     for name, (marker, _) in markers.items():
-        axes.scatter([], [], marker=marker, color="black", label=f"{name}, in the colour of its limit")
+        axes.scatter([], [], marker=marker, color="black", label=name)
     axes.set(
         xlabel=f"cost per step / (1 - {tested[0][2].discount:g})",
         ylabel="return",
         title="One log, four limits (dashed): means and standard deviations over test episodes",
     )
-    axes.legend(fontsize=8, frameon=False, loc="lower right")
+    title = "policies, each in the colour of its limit:"
+    figure.legend(title=title, fontsize=8, title_fontsize=8, frameon=False, ncols=3, loc="outside lower center")
     without_box(axes)
     with atomic_write(path) as temporary:
         figure.savefig(temporary)
