@@ -38,9 +38,11 @@ LOWEST = 0.3  # the same for a pacer whose budget is spent: with less HalfCheeta
 EPISODES = 32  # imagined for each candidate
 NOISE = 0.7  # of what a network of the model leaves unexplained, where no logged episode terminated
 SHAKEN, SHAKEN_EPISODES = 0.5, 128  # the noise in episodes that show whether a policy falls, and how many there are
-TERMINATED = 0.15  # an imagined episode ends where an end is so likely. Ends are rare: before a fall the model says 0.2
+TERMINATED = (
+    0.15  # an imagined episode ends where an end is so likely. Ends are rare: before a fall the model says 0.16
+)
 CLONED = 10_000  # rows that the clone must have seen
-CLONE_MEMORY = 500  # steps that the clone is averaged over: of single iterates one in four falls on Hopper
+CLONE_MEMORY = 500  # steps that the clone is averaged over: single iterates may fall on Hopper
 RAISED = 0.88  # of the limit: what a gain over 1 may cost. True costs were up to 1.17 times what the models said
 COMPLETED = 0.02  # of the episodes: a gain may end early in so many more than the averaged actor does
 STEADY = 0.15  # the same, in comparison with the clone
