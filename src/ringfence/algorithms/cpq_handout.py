@@ -38,9 +38,7 @@ LOWEST = 0.3  # the same for a pacer whose budget is spent: with less HalfCheeta
 EPISODES = 32  # imagined for each candidate
 NOISE = 0.7  # of what a network of the model leaves unexplained, where no logged episode terminated
 SHAKEN, SHAKEN_EPISODES = 0.5, 128  # the noise in episodes that show whether a policy falls, and how many there are
-TERMINATED = (
-    0.15  # an imagined episode ends where an end is so likely. Ends are rare: before a fall the model says 0.16
-)
+TERMINATED = 0.15  # where an end is so likely, an imagined episode ends. Ends are rare: the model says 0.16 before a fall
 CLONED = 10_000  # rows that the clone must have seen
 CLONE_MEMORY = 500  # steps that the clone is averaged over: single iterates may fall on Hopper
 RAISED = 0.88  # of the limit: what a gain over 1 may cost. True costs were up to 1.17 times what the models said
