@@ -117,8 +117,7 @@ def robot(out, name, options):
     cases = []
     for part in options.parts if options.policies else ():
         cases += saved_policies(options.policies / part / name, part)
-    made = robot_policies(name, learned, options.work, options.methods)
-    cases += [case for case in made if case.part in options.parts]
+    cases += robot_policies(name, learned, options.work, options.methods, options.parts)
     judge_all(out, f"{name}-torque", judge, cases, ROBOTS[name][0], options, options.horizon)
 
 

@@ -1,7 +1,6 @@
 """The policies that `benchmarks.ope` judges: controllers made by hand, behaviours with and without noise, and what our
 methods learn, at several checkpoints, well trained and badly."""
 
-import hashlib
 import json
 from typing import NamedTuple
 
@@ -24,6 +23,7 @@ VARIANT = "cpq variant"  # saved policies of studies, learned like the others
 
 
 PARTS = ("development", "held-out")  # looked at while the judge was made; judged once, when it was done
+SEEDS = {"development": (0, 1), "held-out": (2, 3)}  # of short trainings
 
 
 class Case(NamedTuple):
@@ -31,12 +31,6 @@ class Case(NamedTuple):
     kind: str
     policy: object
     part: str = "development"
-
-
-def part_of(task, name):
-    """Of a learned policy, by a hash of its name, so that nobody chooses: one in three is judged once, at the end."""
-    drawn = int(hashlib.sha256(f"{task} {name}".encode()).hexdigest(), 16) % 3
-    return "development" if drawn else "held-out"
 
 
 def reactor_policies(log, work, methods=TRAINED):
@@ -50,16 +44,25 @@ def reactor_policies(log, work, methods=TRAINED):
     yield from trained(log, work / "reactor", REACTOR_LIMITS, {method: steps[method] for method in methods})
 
 
-def robot_policies(name, log, work, methods=TRAINED):
-    """The shipped behaviours as they are logged and without noise, scaled and blended; and what our methods learn."""
+def robot_policies(name, log, work, methods=TRAINED, parts=PARTS):
+    """What our methods learn; and, for development, the shipped behaviours as they are logged and without noise, scaled and
+    blended."""
     steps = {"bc": (1000, 4000), "bc-safe": (1000, 4000), "cpq": (2000, 4000), "bcq-lag": (3000,), "bear-lag": (3000,)}
+    checkpoints = {method: steps[method] for method in methods}
+    for part in parts:
+        if part == "development":
+            yield from changed_behaviours(name)
+        folder = work / name if part == "development" else work / part / name
+        yield from trained(log, folder, ROBOTS[name], checkpoints, part)
+
+
+def changed_behaviours(name):
     safe, unsafe = (shipped_policy(f"{name}-torque", which) for which in ("safe", "unsafe"))
     for which, policy in (("safe", safe), ("unsafe", unsafe)):
         yield Case(f"{which}, mode", "behaviour", policy)
         yield Case(f"{which}, noisy", "behaviour", with_noise(policy))
     for share in (0.3, 0.7):
         yield Case(f"blend {share}", "blend", changed(lambda a, b, s=share: s * a + (1 - s) * b, safe, unsafe))
-    yield from trained(log, work / name, ROBOTS[name], {method: steps[method] for method in methods})
     yield Case("safe x 0.9", "scaled", changed(lambda a: 0.9 * a, safe))
     yield Case("unsafe x 0.8", "scaled", changed(lambda a: 0.8 * a, unsafe))
 
@@ -89,9 +92,9 @@ def with_noise(policy):
     return changed(lambda a: a + spread * rng.standard_normal(a.shape).astype(np.float32), policy)
 
 
-def trained(log, work, limits, checkpoints):
+def trained(log, work, limits, checkpoints, part="development"):
     """Each method for each limit and seed, all in one program; a policy at each checkpoint. Kept under `work`."""
-    two = (0, 1)
+    two = SEEDS[part]
     methods = {
         "bc": (ringfence.BC(limit=limits[0], **NETWORK), limits[:1], two),
         "bc-safe": (ringfence.BCSafe(limit=limits[0], **NETWORK), limits[:1], two),
@@ -111,7 +114,7 @@ def trained(log, work, limits, checkpoints):
                     names.append(f"{name} {member.limit:g} seed {member.seed} steps {updates}")
                 (folder / "done.json").write_text(json.dumps(names))
             for number, case in enumerate(json.loads((folder / "done.json").read_text())):
-                yield Case(case, name, Policy.load(folder / f"{number}.safetensors"), part_of(work.name, case))
+                yield Case(case, name, Policy.load(folder / f"{number}.safetensors"), part)
 
 
 def train_or_go_on(log, method, limits, seeds, steps, out, go_on):

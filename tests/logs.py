@@ -54,3 +54,23 @@ def still_when_paced(policy):
             metadata={**artifact.metadata, "pacing": {"low": 0.5, "high": 2.0, "spending": 0.9}},
         )
     )
+
+
+def random_walks(low=-np.inf, high=np.inf, columns=1, episodes=60, length=40, seed=0, at_random=0.0):
+    """Random walks in `columns` dimensions. An episode ends when the first column passes a level, or `at_random`."""
+    rng, rows = np.random.default_rng(seed), []
+    for _ in range(episodes):
+        state = 0.2 * rng.standard_normal(columns)
+        for step in range(length):
+            action = rng.uniform(-1, 1, 1)
+            following = state + 0.3 * action + 0.1 * rng.standard_normal(columns)
+            ends = not low <= following[0] <= high or rng.random() < at_random
+            rows.append((state, action, following, ends, not ends and step == length - 1))
+            if ends:
+                break
+            state = following
+    s, a, n, ends, cut = (np.array(column) for column in zip(*rows, strict=True))
+    return Dataset.from_arrays(
+        observations=s, actions=a, rewards=np.ones(len(s)), costs=np.ones(len(s)), next_observations=n,
+        terminations=ends, truncations=cut, action_low=[-1.0], action_high=[1.0],
+    )  # fmt: skip

@@ -7,9 +7,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.logs import random_walks
 
 from ringfence.data import Dataset
-from ringfence.evaluation.ope.dynamics import Dynamics, RollOuts, fit_dynamics, jackknife_spread
+from ringfence.data.trips import Trips
+from ringfence.evaluation.ope.dynamics import (
+    EARLY,
+    MEMORY,
+    Dynamics,
+    RollOuts,
+    draw_weights,
+    fit_dynamics,
+    jackknife_spread,
+)
 from ringfence.networks import MLP
 
 ENDS = 0.1  # the probability that an episode terminates in a step
@@ -30,7 +40,7 @@ def plant():
     unscaled = np.zeros(2, np.float32), np.ones(2, np.float32)
     told = np.zeros(3, np.float32), np.ones(3, np.float32)
     return Dynamics((network, network), 8 * np.ones((5, 1), np.float32), -4 * one, 4 * one, -99 * one, 99 * one, -wide, wide,
-                    unscaled, told)  # fmt: skip
+                    unscaled, told, Trips(-np.inf * one, np.inf * one))  # fmt: skip
 
 
 def test_a_roll_out_adds_up_discounted_steps_that_are_still_alive(plant):
@@ -57,7 +67,44 @@ def test_a_plant_is_the_mean_of_all_networks_but_one_and_the_jackknife_makes_a_s
     assert jackknife_spread((parts.sum() - parts) / 3) == pytest.approx(parts.std(ddof=1) / 2)
 
 
-def test_after_more_disputed_steps_than_allowed_rewards_no_longer_count_and_costs_do(plant):
+def test_an_episode_ends_when_its_state_passes_a_level(plant):
+    """The action is the state, cut off at 4: s = 8, 6, 4, 2. Two plants and five roll-outs are alike."""
+    model = replace(plant, trips=Trips(np.full(1, 3, np.float32), np.full(1, np.inf, np.float32)))
+    rolled, alive = model.roll_out(lambda s: s, 5, 0.9), 1 - ENDS
+    assert rolled.alive[:, 0, 0] == pytest.approx([1, alive, alive**2, 0, 0])
+    assert rolled.steps == pytest.approx(1 + alive + alive**2)
+    # A level counts where a step would lead, also outside the range that states are kept in.
+    narrow = replace(model, least=np.full(1, 5, np.float32))
+    assert narrow.roll_out(lambda s: s, 5, 0.9).alive[:, 0, 0] == pytest.approx(
+        [1, alive, alive**2, alive**3, alive**4]
+    )
+    lower = replace(narrow, trips=Trips(np.full(1, 4.5, np.float32), np.full(1, np.inf, np.float32)))
+    assert lower.roll_out(lambda s: s, 5, 0.9).alive[:, 0, 0] == pytest.approx([1, alive, 0, 0, 0])
+
+
+def test_early_rows_are_drawn_more_often():
+    lengths = np.array([3, 2])
+    weights = draw_weights(lengths)
+    early = np.exp(-np.array([0, 1, 2, 0, 1]) / MEMORY)
+    assert weights == pytest.approx((1 - EARLY) / 5 + EARLY * early / early.sum())
+    assert weights.sum() == pytest.approx(1)
+
+
+def test_rows_are_drawn_as_often_as_their_weights_say():
+    """With the steps of a constant rate a network of no inputs learns the mean of what it draws: here of the early rows."""
+    episodes, length = 40, 200
+    step = np.tile(np.arange(length), episodes)
+    states = np.zeros((episodes * length, 1))
+    log = Dataset.from_arrays(
+        observations=states, next_observations=states, actions=states, rewards=(step < 20).astype(float), costs=0.0 * step,
+        terminations=np.zeros(len(step), bool), truncations=step == length - 1, action_low=[-1.0], action_high=[1.0],
+    )  # fmt: skip
+    model = fit_dynamics(log, 3, members=2, steps=400)
+    rolled = model.roll_out(lambda s: 0 * s, 1, 0.9)
+    assert rolled.rewards.mean() == pytest.approx(draw_weights(np.full(episodes, length))[step < 20].sum(), abs=0.05)
+
+
+def test_after_more_disputed_steps_than_allowed_rewards_lie_between_little_and_what_is_imagined(plant):
     model = replace(plant, networks=tuple(map(linear_network, (0.25, 0.5, 1.5))), usual=2.0, allowed=1.0)
     push = lambda s: np.where(s > 4.2, 4, 0).astype(np.float32)  # noqa: E731
     # Changes of -1, -2 and -6 are disputed (a spread of 2.16 over 2), changes of 0 are not. The three plants come from 8 to
@@ -65,12 +112,13 @@ def test_after_more_disputed_steps_than_allowed_rewards_no_longer_count_and_cost
     rolled, alive = model.roll_out(push, 3, 0.9), 0.9 * (1 - ENDS)
     assert rolled.known[:, :, 0].T.tolist() == [[1, 1, 1], [1, 0, 0], [1, 0, 0]]
     assert rolled.leaving == pytest.approx(2 / 3 * (1 - ENDS))  # an episode in ten has ended before
-    assert rolled.returned == pytest.approx([8 + 4 * alive + 4 * alive**2, 8, 8])
+    assert rolled.known_return == pytest.approx([8 + 4 * alive + 4 * alive**2, 8, 8])
+    assert rolled.returned[:2] == pytest.approx([8 + 4 * alive + 4 * alive**2, 8 + 4.5 * alive + 1 * alive**2])
     at_worst = replace(rolled, unknown_reward=-2.0)
-    assert at_worst.returned == pytest.approx([rolled.returned[0], *[8 - 2 * alive - 2 * alive**2] * 2])
+    assert at_worst.known_return == pytest.approx([rolled.returned[0], *[8 - 2 * alive - 2 * alive**2] * 2])
     assert rolled.cost[:2] == pytest.approx([12, 12 + 12 * alive])
     assert rolled.known_cost == pytest.approx([12, 12, 12])
-    assert replace(model, allowed=2.0).roll_out(push, 3, 0.9).returned[1] > 12
+    assert replace(model, allowed=2.0).roll_out(push, 3, 0.9).known_return[1] > 12
 
 
 def test_a_roll_out_that_has_terminated_leaves_no_more():
@@ -139,3 +187,16 @@ def test_members_share_the_episodes_of_a_log_with_too_few_for_folds(episodes):
         terminations=np.zeros(rows, bool), truncations=ends, action_low=[-1.0], action_high=[1.0],
     )  # fmt: skip
     assert np.isfinite(fit_dynamics(log, 3, steps=2).roll_out(lambda s: 0 * s, 3, 0.9).cost).all()
+
+
+def test_a_fitted_model_ends_episodes_at_levels_and_by_chance_where_none_explains_them():
+    """All logged episodes drift at random; the policy goes up by 0.3 in each step, to the level of 1.5."""
+    model = fit_dynamics(random_walks(high=1.5, episodes=100), 30, members=2, steps=500)
+    rolled = model.roll_out(lambda s: np.ones_like(s), 30, 0.9)
+    steps = np.ceil((1.5 - model.starts[:, 0]) / 0.3)
+    assert rolled.alive.sum(0).mean(0) == pytest.approx(steps, abs=1.2)
+    assert rolled.alive[0].min() == 1.0
+
+    model = fit_dynamics(random_walks(at_random=0.05, episodes=200), 30, members=2, steps=500)
+    rolled = model.roll_out(lambda s: 0 * s, 30, 0.9)
+    assert rolled.steps == pytest.approx((1 - 0.95**30) / 0.05, rel=0.2)

@@ -7,12 +7,16 @@ over an episode, cancel in part. The policy acts in each of these plants from th
 plants differ more the less the log says about the policy, and the jackknife makes a standard deviation of it (Kidambi et
 al., "MOReL", 2020; Fu et al., "Benchmarks for deep off-policy evaluation", 2021, judge robots best by such models).
 
+An episode ends in a plant when its state passes a level beyond which logged episodes ended (`trips.py`); the networks say
+how likely the ends are that no level explains. Roll-outs begin where episodes do, and an error there is in all that
+follows, so that the networks learn more from the first steps of episodes, of which a log has few.
+
 The roll-outs take the networks' expected next state. The plant's own noise, if it has any, is left out.
 
 A policy that does not stay among the log's states comes to where the networks contradict each other. A mean of networks
 goes on there as if nothing had happened: robots that fall are imagined to run. So a roll-out may make as many disputed
-steps as nearly all logged episodes have, and what it earns after that does not count (MOReL ends the episode there). What
-it costs after that is between nothing, as if the episode had ended, and what is imagined.
+steps as nearly all logged episodes have. What it earns and costs after that is between nothing, as if the episode had ended
+(MOReL ends it there), and what is imagined.
 """
 
 from collections.abc import Callable
@@ -28,6 +32,7 @@ import optax
 from numpy.typing import NDArray
 
 from ringfence.data.dataset import Dataset
+from ringfence.data.trips import Trips, find_trips
 from ringfence.evaluation.ope.features import Rows
 from ringfence.networks import MLP
 
@@ -35,10 +40,11 @@ Act = Callable[[Rows], Any]
 LEAST_ROWS = 30_000  # of a log that a model is fitted to; with fewer, backups alone are sharper (docs/how-sure.md)
 MEMBERS = 4
 HIDDEN = (256, 256, 256)
-STEPS, BATCH, RATE = 6000, 128, 4e-3  # the rate falls to 0 as a cosine
+STEPS, BATCH, RATE = 12_000, 128, 4e-3  # the rate falls to 0 as a cosine
+EARLY, MEMORY = 0.3, 33.0  # so much of a batch is drawn from early steps, with weights that fall by 1 / e in so many
 STARTS = 40  # roll-outs in each plant
 USUAL = 0.97  # a step is disputed if the networks differ more than on this share of logged rows
-USUAL_EPISODES = 0.9  # a roll-out that has more of them than this share of logged episodes has left the log
+USUAL_EPISODES = 0.97  # a roll-out that has more of them than this share of logged episodes has left the log
 EPISODES = 100  # so many of them are looked at
 
 
@@ -57,7 +63,12 @@ class RollOuts:
 
     @property
     def returned(self) -> NDArray[np.float64]:
-        """(plants,): mean discounted return."""
+        """(plants,): mean discounted return, if rewards go on as imagined."""
+        return self._sums(self.rewards)
+
+    @property
+    def known_return(self) -> NDArray[np.float64]:
+        """(plants,): the same if steps beyond the log's states earn as little as the log's poorest episode, or nothing."""
         return self._sums(np.where(self.known > 0, self.rewards, np.float32(self.unknown_reward)))
 
     @property
@@ -98,7 +109,7 @@ class RollOuts:
 @dataclass(frozen=True, eq=False)
 class Dynamics:
     """Networks from scaled (observation, action) to scaled (change of the observation, reward, cost) and the logit of
-    a termination; two or more."""
+    a termination that no level explains; two or more."""
 
     networks: tuple[MLP, ...]
     starts: Rows  # first observations of logged episodes
@@ -110,6 +121,7 @@ class Dynamics:
     most_signals: Rows
     inputs: tuple[Rows, Rows]  # centre and spread of each column
     outputs: tuple[Rows, Rows]
+    trips: Trips
     usual: float = 1.0  # how far the networks differ at most on nearly all logged rows
     allowed: float = np.inf  # disputed steps that nearly all logged episodes do not exceed
     unknown_reward: float = 0.0  # of a step after that: the log's poorest episode's mean, or 0 if that is positive
@@ -122,9 +134,10 @@ class Dynamics:
         raw, apart = (np.asarray(x) for x in _predict(self.networks, scaled))
         centre, spread = self.outputs
         predicted = raw[..., :-1] * spread + centre
-        following = np.clip(observations + predicted[..., :-2], self.least, self.most)
+        reached = observations + predicted[..., :-2]
+        following = np.clip(reached, self.least, self.most)
         signals = np.clip(predicted[..., -2:], self.least_signals, self.most_signals)
-        ends = 1 / (1 + np.exp(-np.clip(raw[..., -1], -30.0, 30.0)))
+        ends = np.where(self.trips(reached), 1.0, 1 / (1 + np.exp(-np.clip(raw[..., -1], -30.0, 30.0))))
         following, signals, ends, apart = (x.astype(np.float32) for x in (following, signals, ends, apart / self.usual))
         return following, signals, ends, apart
 
@@ -161,16 +174,21 @@ def fit_dynamics(log: Dataset, horizon: int, *, members: int = MEMBERS, steps: i
     inputs, outputs = (_scaling(x) for x in (columns, np.concatenate([changes, signals], 1)))
     x = jnp.asarray((columns - inputs[0]) / inputs[1])
     scaled = (np.concatenate([changes, signals], 1) - outputs[0]) / outputs[1]
-    y = jnp.asarray(np.concatenate([scaled, log.terminations[:, None]], 1), jnp.float32)
+    trips = find_trips(log)
+    unexplained = log.terminations & ~trips(log.next_observations)
+    y = jnp.asarray(np.concatenate([scaled, unexplained[:, None]], 1), jnp.float32)
     lengths = log.episode_ends - log.episode_starts
+    weights = draw_weights(lengths)
     fold = np.repeat(rng.permutation(np.arange(len(lengths)) % members), lengths)
     few = len(lengths) < members
     parts = [rng.permutation(np.flatnonzero((fold != member) | few)) for member in range(members)]
     shortest = min(len(part) for part in parts)  # one shape: compiled once
 
     def fit(member: int) -> MLP:
-        rows = jnp.asarray(parts[member][:shortest])
-        network: MLP = _fit(x, y, rows, jax.random.key(1000 * seed + member), steps)
+        rows = parts[member][:shortest]
+        up_to = np.cumsum(weights[rows]) / weights[rows].sum()
+        drawn = jnp.asarray(rows), jnp.asarray(up_to, jnp.float32)
+        network: MLP = _fit(x, y, *drawn, jax.random.key(1000 * seed + member), steps)
         network.layers[0].weight.block_until_ready()
         return network
 
@@ -182,8 +200,17 @@ def fit_dynamics(log: Dataset, horizon: int, *, members: int = MEMBERS, steps: i
     poorest = min((np.add.reduceat(log.rewards, log.episode_starts) / lengths).min(), 0.0)
     return Dynamics(
         networks, first, log.action_low, log.action_high, log.observations.min(0), log.observations.max(0),
-        signals.min(0), signals.max(0), inputs, outputs, usual, allowed, float(poorest),
+        signals.min(0), signals.max(0), inputs, outputs, trips, usual, allowed, float(poorest),
     )  # fmt: skip
+
+
+def draw_weights(lengths: NDArray[np.int64]) -> NDArray[np.float64]:
+    """How often each row of episodes of these lengths is drawn, relative to others: all alike, but for the share EARLY,
+    whose weights fall with the steps since the episode began."""
+    steps = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    early = np.exp(-steps / MEMORY)
+    weights: NDArray[np.float64] = (1 - EARLY) / len(steps) + EARLY * early / early.sum()
+    return weights
 
 
 def _disputes(
@@ -206,8 +233,9 @@ def _scaling(columns: Rows) -> tuple[Rows, Rows]:
 
 
 @eqx.filter_jit
-def _fit(x: jax.Array, y: jax.Array, rows: jax.Array, key: jax.Array, steps: int) -> MLP:
-    """Squared error of change, reward and cost, log-likelihood of terminations."""
+def _fit(x: jax.Array, y: jax.Array, rows: jax.Array, up_to: jax.Array, key: jax.Array, steps: int) -> MLP:
+    """Squared error of change, reward and cost, log-likelihood of terminations. `up_to` is the probability that one of the
+    rows up to each is drawn."""
     adam = optax.adam(optax.cosine_decay_schedule(RATE, steps))
     first, draw = jax.random.split(key)
     network = MLP(x.shape[1], y.shape[1], HIDDEN, normalise=True, key=first)
@@ -219,7 +247,8 @@ def _fit(x: jax.Array, y: jax.Array, rows: jax.Array, key: jax.Array, steps: int
 
     def one(i: jax.Array, carried: Any) -> Any:
         network, state = carried
-        some = rows[jax.random.randint(jax.random.fold_in(draw, i), (BATCH,), 0, len(rows))]
+        drawn = jax.random.uniform(jax.random.fold_in(draw, i), (BATCH,))
+        some = rows[jnp.minimum(jnp.searchsorted(up_to, drawn), len(rows) - 1)]
         updates, state = adam.update(jax.grad(loss)(network, some), state)
         return optax.apply_updates(network, updates), state
 

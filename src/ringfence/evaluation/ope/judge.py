@@ -38,6 +38,7 @@ from ringfence.training import defaults
 LARGEST_SIGNAL = 1e15  # the square of a thousand such costs is still a float32
 ROWS_PER_FEATURE = 20  # at least
 MOST_ROWS = 300_000  # judged from at most so many rows (whole episodes, drawn by seed)
+MOST_BACKED_UP = 100_000  # of them, for backups and support, where there is a model of the plant from all
 REFERENCE_SHARE = 0.25  # of a log without reference episodes of its own
 
 
@@ -69,10 +70,11 @@ class Judge:
             check_sizes(part)
         self.horizon = max(log.horizon, reference.horizon) if horizon is None else int(horizon)
         log = at_most(log, MOST_ROWS, seed)
-        self.log, self.discount = log, discount
-        self.exact = exact
+        self.rows, self.episodes = len(log), len(log.episode_starts)
         modelled = len(log) >= LEAST_ROWS and not exact
         self.dynamics = fit_dynamics(log, self.horizon, seed=seed) if modelled else None
+        log = at_most(log, MOST_BACKED_UP, seed) if modelled else log
+        self.log, self.discount, self.exact = log, discount, exact
         if features is None:
             features = RandomFeatures.of(log, min(COUNT, len(log) // ROWS_PER_FEATURE), seed)
         self.fitted = FittedQ(log, features, discount, self.horizon, seed=seed)
@@ -115,7 +117,7 @@ class Judge:
         support = self.coverage.of(policy, next_actions, values, self.calibration.clones, rolled)
         returned, _ = self._estimates("return", values, rolled, confidence)
         cost, (backups, modelled) = self._estimates("cost", values, rolled, confidence)
-        why_not = why_rows_cannot_judge(rows_were, len(log.episode_starts))
+        why_not = why_rows_cannot_judge(rows_were, self.episodes)
         why_not += why_not_judgeable(values, support, self.calibration.error("cost"))
         verdict, reason, advice = decide(cost, limit, confidence, why_not, self.horizon)
         scatter = max(values.cost_spread, self.calibration.least_scatter(cost.value))
@@ -128,7 +130,7 @@ class Judge:
             confidence=confidence,
             discount=self.discount,
             horizon=self.horizon,
-            rows=len(log),
+            rows=self.rows,
             share_over_limit=tail.share_over_limit,
             share_over_limit_at_most=tail.share_at_most,
             worst_tenth=tail.worst_tenth,
@@ -171,10 +173,10 @@ class Judge:
         return modelled, (backups, modelled)
 
     def _modelled(self, signal: str, rolled: RollOuts, confidence: float) -> Estimate:
-        """By roll-outs. What a policy costs after it has left the log's states lies between nothing and what is imagined:
-        each bound takes its own end, and the value is in the middle."""
-        returns = signal == "return"
-        ends = (rolled.returned,) * 2 if returns else (rolled.known_cost, rolled.cost)
+        """By roll-outs. What a policy earns and costs after it has left the log's states lies between nothing and what is
+        imagined: each bound takes its own end, and the value is in the middle."""
+        by_return = (rolled.known_return, rolled.returned)
+        ends = by_return if signal == "return" else (rolled.known_cost, rolled.cost)
         least, most = (self._around(signal, end, confidence) for end in ends)
         return Estimate((least.value + most.value) / 2, least.lower, most.upper)
 
