@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfence.data.trips import find_trips
+from ringfence.data.summary import summarise
+from ringfence.data.trips import find_levels, find_trips
 from tests.logs import random_walks
 
 
@@ -34,3 +35,15 @@ def test_a_log_without_ends_or_with_ends_anywhere_has_no_level_that_explains_the
         explained = trips(log.next_observations)[log.terminations].sum()
         assert explained <= 0.1 * log.terminations.sum()
     assert np.isinf(find_trips(random_walks()).low).all()
+
+
+def test_a_summary_says_at_which_levels_episodes_ended():
+    log = random_walks(low=-1.0, high=1.5, columns=2)
+    summary, levels = summarise(log), find_levels(log)
+    assert summary.end_levels == tuple(levels)
+    assert sum(level.terminations for level in levels) == summary.terminated
+    assert levels[0].terminations >= levels[1].terminations
+    below = next(level for level in levels if level.below)
+    assert f"{log.observation_names[0]} below {below.value:.4g} ({below.terminations})" in summary.ends_in_words
+    assert summary.to_dict()["end_levels"][0]["value"] == levels[0].value
+    assert summarise(random_walks()).ends_in_words == ""

@@ -10,8 +10,11 @@ from numpy.typing import NDArray
 from ringfence.data.concerns import concerns
 from ringfence.data.dataset import Dataset
 from ringfence.data.episodes import EpisodeTable, episode_table
+from ringfence.data.trips import Level, find_levels
 from ringfence.errors import InvalidSetting
 from ringfence.limits import DISCOUNT, Limit
+
+LEAST_EXPLAINED = 3  # terminations: a level that explains fewer may be there by chance
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,7 @@ class Summary:
     terminated: int
     truncated: int
     unfinished: int
+    end_levels: tuple[Level, ...]  # of single columns, beyond which episodes terminated
     discount: float
     all_episodes: EpisodeSummary
     sources: tuple[EpisodeSummary, ...]
@@ -111,6 +115,18 @@ class Summary:
     warnings: tuple[str, ...]
     advice: tuple[str, ...]  # what to do about each warning
     metadata: dict[str, Any]
+
+    @property
+    def ends_in_words(self) -> str:
+        """Where episodes terminated, as far as levels of single columns say it; empty if they do not."""
+        if not self.end_levels:
+            return ""
+        words = (
+            f"{self.observation_names[level.column]} {'below' if level.below else 'above'} {level.value:.4g} "
+            f"({level.terminations})"
+            for level in self.end_levels
+        )
+        return f"Where the {self.terminated} terminated episodes ended: {', '.join(words)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -144,6 +160,7 @@ def summarise(dataset: Dataset, discount: float = DISCOUNT, limit: Limit | None 
         terminated=int(table.terminated.sum()),
         truncated=int((table.truncated & ~table.terminated).sum()),
         unfinished=int((~table.truncated & ~table.terminated).sum()),
+        end_levels=tuple(level for level in find_levels(dataset) if level.terminations >= LEAST_EXPLAINED),
         discount=discount,
         all_episodes=everything,
         sources=_by_source(dataset, table),

@@ -6,6 +6,7 @@ ends have a simple reason: one measured value has passed a level. Where the log 
 when its next state passes it. A policy that falls is then seen to fall as soon as the model's states do.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,16 @@ from ringfence.data.dataset import Dataset
 Rows = NDArray[np.float32]
 
 
+@dataclass(frozen=True)
+class Level:
+    """A level of one column of the state, and how many terminations it explains that those found before it do not."""
+
+    column: int
+    below: bool  # which side of it ends an episode
+    value: float
+    terminations: int
+
+
 @dataclass(frozen=True, eq=False)
 class Trips:
     """Two levels for each column of a state; infinite where the column ends no episode."""
@@ -23,32 +34,42 @@ class Trips:
     low: Rows
     high: Rows
 
+    @classmethod
+    def at(cls, levels: Sequence[Level], columns: int) -> "Trips":
+        low, high = np.full(columns, -np.inf, np.float32), np.full(columns, np.inf, np.float32)
+        for level in levels:
+            (low if level.below else high)[level.column] = level.value
+        return cls(low, high)
+
     def __call__(self, observations: Rows) -> NDArray[np.bool_]:
         """Whether each state has passed a level."""
         return np.asarray(np.any((observations < self.low) | (observations > self.high), axis=-1))
 
 
-def find_trips(log: Dataset) -> Trips:
+def find_levels(log: Dataset) -> list[Level]:
     """The fewest levels that explain the log's terminations, found greedily: the level that explains most comes first, and
     one that explains no further termination is not taken.
 
     A level of a column can only lie beyond every state in which an episode went on. It is put halfway between the outermost
     of these and the nearest of the states beyond it in which an episode ended."""
     ended = log.next_observations[log.terminations]
-    went_on = np.concatenate([log.observations, log.next_observations[~log.terminations]])
-    least, most = went_on.min(0), went_on.max(0)
-    low, high = np.full_like(least, -np.inf), np.full_like(most, np.inf)
-    unexplained = np.ones(len(ended), bool)
+    went_on = ~log.terminations[:, None]
+    least = np.minimum(log.observations.min(0), log.next_observations.min(0, where=went_on, initial=np.inf))
+    most = np.maximum(log.observations.max(0), log.next_observations.max(0, where=went_on, initial=-np.inf))
+    beyond = np.stack([ended < least, ended > most])  # (side, termination, column)
+    unexplained, levels = np.ones(len(ended), bool), []
     while unexplained.any():
-        beyond = np.stack([ended < least, ended > most])  # (side, termination, column)
         explains = beyond[:, unexplained].sum(1)
-        side, column = np.unravel_index(np.argmax(explains), explains.shape)
+        side, column = (int(i) for i in np.unravel_index(np.argmax(explains), explains.shape))
         if not explains[side, column]:
             break
         passed = beyond[side, :, column]
-        if side == 0:
-            low[column] = (least[column] + ended[passed, column].max()) / 2
-        else:
-            high[column] = (most[column] + ended[passed, column].min()) / 2
+        values = ended[passed, column]
+        value = (least[column] + values.max()) / 2 if side == 0 else (most[column] + values.min()) / 2
+        levels.append(Level(column, side == 0, float(value), int(explains[side, column])))
         unexplained &= ~passed
-    return Trips(low, high)
+    return levels
+
+
+def find_trips(log: Dataset) -> Trips:
+    return Trips.at(find_levels(log), log.observations.shape[1])

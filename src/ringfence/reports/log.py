@@ -25,6 +25,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F
 def print_summary(summary: Summary, console: Console) -> None:
     console.print(_contents(summary))
     console.print(_episodes(summary))
+    if summary.end_levels:
+        console.print(escape(summary.ends_in_words), soft_wrap=True)
     if summary.sources:
         console.print(_groups("By source", summary.sources))
     if summary.limit is not None:

@@ -60,11 +60,12 @@ def in_words(found: LogNumbers) -> str:
     ]  # fmt: skip
     wrote = f", written by {listed(found.source_names)}" if summary.sources else ""
     everything = summary.all_episodes
+    ended_at = f"{summary.ends_in_words}. " if summary.end_levels else ""
     return (
         f"{counted(summary.rows, 'step')} in {counted(summary.episodes, 'episode')} of at most {found.horizon:,} steps"
         f"{wrote}. At each step the controller saw {counted(summary.observation_size, 'value')} "
         f"({listed(summary.observation_names)}) and chose {counted(summary.action_size, 'action')} "
-        f"({listed(summary.action_names)}). Of the episodes {listed(ends)}. "
+        f"({listed(summary.action_names)}). Of the episodes {listed(ends)}. {ended_at}"
         f"An episode earned {short(everything.returns.mean)} and cost {short(everything.costs.mean)} on average."
     )
 
