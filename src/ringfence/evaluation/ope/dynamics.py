@@ -42,6 +42,7 @@ MEMBERS = 4
 HIDDEN = (256, 256, 256)
 STEPS, BATCH, RATE = 12_000, 128, 4e-3  # the rate falls to 0 as a cosine
 EARLY, MEMORY = 0.3, 33.0  # so much of a batch is drawn from early steps, with weights that fall by 1 / e in so many
+MOST_OFTEN = 12.0  # a row is drawn at most so many times as often as it would be if all were drawn alike
 STARTS = 40  # roll-outs in each plant
 USUAL = 0.97  # a step is disputed if the networks differ more than on this share of logged rows
 USUAL_EPISODES = 0.97  # a roll-out that has more of them than this share of logged episodes has left the log
@@ -206,11 +207,12 @@ def fit_dynamics(log: Dataset, horizon: int, *, members: int = MEMBERS, steps: i
 
 def draw_weights(lengths: NDArray[np.int64]) -> NDArray[np.float64]:
     """How often each row of episodes of these lengths is drawn, relative to others: all alike, but for the share EARLY,
-    whose weights fall with the steps since the episode began."""
+    whose weights fall with the steps since the episode began. In a log of few long episodes there are not enough early rows
+    for that share, and MOST_OFTEN bounds it."""
     steps = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     early = np.exp(-steps / MEMORY)
     weights: NDArray[np.float64] = (1 - EARLY) / len(steps) + EARLY * early / early.sum()
-    return weights
+    return np.minimum(weights, MOST_OFTEN / len(steps))
 
 
 def _disputes(
