@@ -18,6 +18,8 @@ def test_levels_lie_between_the_outermost_state_that_went_on_and_the_nearest_tha
     assert trips.high[0] == pytest.approx((went_on.max() + ended[ended > 0].min()) / 2)
     assert np.isinf(trips.low[1:]).all()
     assert np.isinf(trips.high[1:]).all()
+    further = trips.moved_out(np.full(3, 0.5, np.float32))
+    assert (further.low[0], further.high[0]) == pytest.approx((trips.low[0] - 0.5, trips.high[0] + 0.5))
 
 
 @settings(max_examples=20, deadline=None)

@@ -41,6 +41,10 @@ class Trips:
             (low if level.below else high)[level.column] = level.value
         return cls(low, high)
 
+    def moved_out(self, by: Rows) -> "Trips":
+        """The same levels, further out by so much for each column."""
+        return Trips(self.low - by, self.high + by)
+
     def __call__(self, observations: Rows) -> NDArray[np.bool_]:
         """Whether each state has passed a level."""
         return np.asarray(np.any((observations < self.low) | (observations > self.high), axis=-1))

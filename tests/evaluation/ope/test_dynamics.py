@@ -12,6 +12,7 @@ from tests.logs import random_walks
 from ringfence.data import Dataset
 from ringfence.data.trips import Trips
 from ringfence.evaluation.ope.dynamics import (
+    BEHIND,
     EARLY,
     MEMORY,
     MOST_OFTEN,
@@ -34,6 +35,9 @@ def linear_network(push: float) -> MLP:
     return eqx.tree_at(lambda n: (n.layers[0].weight, n.layers[0].bias), network, (weight, bias))
 
 
+NEVER = Trips(np.full(1, -np.inf, np.float32), np.full(1, np.inf, np.float32))
+
+
 @pytest.fixture(scope="module")
 def plant():
     network = linear_network(push=0.5)
@@ -41,7 +45,7 @@ def plant():
     unscaled = np.zeros(2, np.float32), np.ones(2, np.float32)
     told = np.zeros(3, np.float32), np.ones(3, np.float32)
     return Dynamics((network, network), 8 * np.ones((5, 1), np.float32), -4 * one, 4 * one, -99 * one, 99 * one, -wide, wide,
-                    unscaled, told, Trips(-np.inf * one, np.inf * one))  # fmt: skip
+                    unscaled, told, NEVER, NEVER)  # fmt: skip
 
 
 def test_a_roll_out_adds_up_discounted_steps_that_are_still_alive(plant):
@@ -61,16 +65,20 @@ def test_a_plant_is_the_mean_of_all_networks_but_one_and_the_jackknife_makes_a_s
     assert rolled.observations[1, :, 0, 0] == pytest.approx([4, 4.5, 6.5])
     returned = 8 + 0.9 * (1 - ENDS) * np.array([4, 4.5, 6.5])
     assert rolled.returned == pytest.approx(returned)
-    apart = model.step(rolled.observations[0], rolled.actions[0])[3]
+    apart = model.step(rolled.observations[0], rolled.actions[0])[4]
     assert apart == pytest.approx(np.std([1, 2, 6]) / 2 * np.ones((3, 5)))  # changes of -1, -2 and -6
     # Of a mean, the jackknife is the standard error: std / sqrt(n). Leaving one out: (sum - x) / (n - 1).
     parts = np.array([3.0, 5.0, 6.0, 10.0])
     assert jackknife_spread((parts.sum() - parts) / 3) == pytest.approx(parts.std(ddof=1) / 2)
 
 
+def below(level):
+    return Trips(np.full(1, level, np.float32), np.full(1, np.inf, np.float32))
+
+
 def test_an_episode_ends_when_its_state_passes_a_level(plant):
-    """The action is the state, cut off at 4: s = 8, 6, 4, 2. Two plants and five roll-outs are alike."""
-    model = replace(plant, trips=Trips(np.full(1, 3, np.float32), np.full(1, np.inf, np.float32)))
+    """The action is the state, cut off at 4: s = 8, 6, 4, 2, 1. Two plants and five roll-outs are alike."""
+    model = replace(plant, trips=below(3), beyond_doubt=below(1.5))
     rolled, alive = model.roll_out(lambda s: s, 5, 0.9), 1 - ENDS
     assert rolled.alive[:, 0, 0] == pytest.approx([1, alive, alive**2, 0, 0])
     assert rolled.steps == pytest.approx(1 + alive + alive**2)
@@ -79,8 +87,29 @@ def test_an_episode_ends_when_its_state_passes_a_level(plant):
     assert narrow.roll_out(lambda s: s, 5, 0.9).alive[:, 0, 0] == pytest.approx(
         [1, alive, alive**2, alive**3, alive**4]
     )
-    lower = replace(narrow, trips=Trips(np.full(1, 4.5, np.float32), np.full(1, np.inf, np.float32)))
+    lower = replace(narrow, trips=below(4.5))
     assert lower.roll_out(lambda s: s, 5, 0.9).alive[:, 0, 0] == pytest.approx([1, alive, 0, 0, 0])
+
+
+def test_until_an_end_is_beyond_doubt_it_lies_between_here_and_there(plant):
+    """The same states. The level of 3 is passed after the third step, that of 1.5 after the fourth."""
+    model = replace(plant, trips=below(3), beyond_doubt=below(1.5))
+    rolled, going_on = model.roll_out(lambda s: s, 5, 0.9), 0.9 * (1 - ENDS)
+    assert rolled.perhaps_alive[:, 0, 0] == pytest.approx([1, 1 - ENDS, (1 - ENDS) ** 2, (1 - ENDS) ** 3, 0])
+    certain = 12 * (1 + going_on + going_on**2)  # actions of 4, 4 and 4
+    assert rolled.known_cost == pytest.approx([certain] * 2)
+    assert rolled.cost == pytest.approx([certain + 6 * going_on**3] * 2)  # and one of 2
+    assert rolled.known_return == pytest.approx([8 + 6 * going_on + 4 * going_on**2] * 2)
+    assert rolled.returned == pytest.approx([8 + 6 * going_on + 4 * going_on**2 + 2 * going_on**3] * 2)
+
+
+def test_a_fitted_model_keeps_states_in_the_logs_range_and_as_far_as_ends_are_in_doubt():
+    log = random_walks(low=-1.0)
+    model = fit_dynamics(log, 3, members=2, steps=2)
+    behind = BEHIND * log.observations.std()
+    assert model.beyond_doubt.low == pytest.approx(model.trips.low - behind, rel=1e-5)
+    assert model.least == pytest.approx(model.beyond_doubt.low)
+    assert model.most == pytest.approx(log.observations.max(0))
 
 
 def test_early_rows_are_drawn_more_often():
@@ -130,9 +159,9 @@ def test_a_roll_out_that_has_terminated_leaves_no_more():
     known = np.array([[1, 1], [0, 1], [0, 0]], np.float32)[:, None]
     alive = np.array([[1, 1], [1, 1], [1, 0]], np.float32)[:, None]
     blank = np.zeros((3, 1, 2, 1), np.float32)
-    assert RollOuts(blank, blank, known, known, alive, known, 0.9).leaving == 1 / 2
-    assert RollOuts(blank, blank, known, known, np.ones_like(alive), known, 0.9).leaving == 1
-    assert RollOuts(blank, blank, known, known, alive, known, 0.9).steps == (3 + 2) / 2
+    assert RollOuts(blank, blank, known, known, alive, alive, known, 0.9).leaving == 1 / 2
+    assert RollOuts(blank, blank, known, known, np.ones_like(alive), alive, known, 0.9).leaving == 1
+    assert RollOuts(blank, blank, known, known, alive, alive, known, 0.9).steps == (3 + 2) / 2
 
 
 def test_disputed_steps_are_counted_in_logged_episodes_as_long_as_a_roll_out():

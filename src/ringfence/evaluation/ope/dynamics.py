@@ -7,9 +7,12 @@ over an episode, cancel in part. The policy acts in each of these plants from th
 plants differ more the less the log says about the policy, and the jackknife makes a standard deviation of it (Kidambi et
 al., "MOReL", 2020; Fu et al., "Benchmarks for deep off-policy evaluation", 2021, judge robots best by such models).
 
-An episode ends in a plant when its state passes a level beyond which logged episodes ended (`trips.py`); the networks say
-how likely the ends are that no level explains. Roll-outs begin where episodes do, and an error there is in all that
-follows, so that the networks learn more from the first steps of episodes, of which a log has few.
+An episode ends in a plant when its state passes a level beyond which logged episodes ended (`data/trips.py`); the networks
+say how likely the ends are that no level explains. Some gaits come close to a level and return, and there a small error of
+the model decides. So an end is beyond doubt only some way behind the level, and until there what goes on is imagined too.
+
+Roll-outs begin where episodes do, and an error there is in all that follows, so that the networks learn more from the first
+steps of episodes, of which a log has few.
 
 The roll-outs take the networks' expected next state. The plant's own noise, if it has any, is left out.
 
@@ -42,6 +45,7 @@ MEMBERS = 4
 HIDDEN = (256, 256, 256)
 STEPS, BATCH, RATE = 12_000, 128, 4e-3  # the rate falls to 0 as a cosine
 EARLY, MEMORY = 0.3, 33.0  # so much of a batch is drawn from early steps, with weights that fall by 1 / e in so many
+BEHIND = 0.1  # of a column's standard deviation: so far behind its level an end is beyond doubt
 MOST_OFTEN = 12.0  # a row is drawn at most so many times as often as it would be if all were drawn alike
 STARTS = 40  # roll-outs in each plant
 USUAL = 0.97  # a step is disputed if the networks differ more than on this share of logged rows
@@ -58,29 +62,30 @@ class RollOuts:
     rewards: Rows  # (steps, plants, roll-outs)
     costs: Rows
     alive: Rows  # the probability that the episode has not terminated before this step
+    perhaps_alive: Rows  # the same if only ends that are beyond doubt count
     known: Rows  # 1 until the roll-out leaves the log's states, then 0
     discount: float
     unknown_reward: float = 0.0  # what a step is taken to earn after that
 
     @property
     def returned(self) -> NDArray[np.float64]:
-        """(plants,): mean discounted return, if rewards go on as imagined."""
-        return self._sums(self.rewards)
+        """(plants,): mean discounted return, if rewards go on as imagined, as long as they may."""
+        return self._sums(self.perhaps_alive * self.rewards)
 
     @property
     def known_return(self) -> NDArray[np.float64]:
         """(plants,): the same if steps beyond the log's states earn as little as the log's poorest episode, or nothing."""
-        return self._sums(np.where(self.known > 0, self.rewards, np.float32(self.unknown_reward)))
+        return self._sums(self.alive * np.where(self.known > 0, self.rewards, np.float32(self.unknown_reward)))
 
     @property
     def cost(self) -> NDArray[np.float64]:
-        """(plants,): mean discounted cost, if costs go on as imagined."""
-        return self._sums(self.costs)
+        """(plants,): mean discounted cost, if costs go on as imagined, as long as they may."""
+        return self._sums(self.perhaps_alive * self.costs)
 
     @property
     def known_cost(self) -> NDArray[np.float64]:
         """(plants,): the same while the roll-outs are among the log's states: the least that the log shows."""
-        return self._sums(self.known * self.costs)
+        return self._sums(self.alive * self.known * self.costs)
 
     @property
     def steps(self) -> float:
@@ -104,7 +109,7 @@ class RollOuts:
         return np.asarray(self.discount ** np.arange(len(self.alive)), np.float32)[:, None, None]
 
     def _sums(self, signal: Rows) -> NDArray[np.float64]:
-        return np.asarray((self._factors * self.alive * signal).sum(0, dtype=np.float64).mean(1))
+        return np.asarray((self._factors * signal).sum(0, dtype=np.float64).mean(1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,13 +128,14 @@ class Dynamics:
     inputs: tuple[Rows, Rows]  # centre and spread of each column
     outputs: tuple[Rows, Rows]
     trips: Trips
+    beyond_doubt: Trips
     usual: float = 1.0  # how far the networks differ at most on nearly all logged rows
     allowed: float = np.inf  # disputed steps that nearly all logged episodes do not exceed
     unknown_reward: float = 0.0  # of a step after that: the log's poorest episode's mean, or 0 if that is positive
 
-    def step(self, observations: Rows, actions: Rows) -> tuple[Rows, Rows, Rows, Rows]:
-        """(next observations, (reward, cost), probability of termination, how far the networks differ) in each plant, from
-        (plants, rows, columns)."""
+    def step(self, observations: Rows, actions: Rows) -> tuple[Rows, Rows, Rows, Rows, Rows]:
+        """(next observations, (reward, cost), probability of termination and of one beyond doubt, how far the networks
+        differ) in each plant, from (plants, rows, columns)."""
         centre, spread = self.inputs
         scaled = (np.concatenate([observations, actions], 2) - centre) / spread
         raw, apart = (np.asarray(x) for x in _predict(self.networks, scaled))
@@ -138,25 +144,28 @@ class Dynamics:
         reached = observations + predicted[..., :-2]
         following = np.clip(reached, self.least, self.most)
         signals = np.clip(predicted[..., -2:], self.least_signals, self.most_signals)
-        ends = np.where(self.trips(reached), 1.0, 1 / (1 + np.exp(-np.clip(raw[..., -1], -30.0, 30.0))))
-        following, signals, ends, apart = (x.astype(np.float32) for x in (following, signals, ends, apart / self.usual))
-        return following, signals, ends, apart
+        unexplained = 1 / (1 + np.exp(-np.clip(raw[..., -1], -30.0, 30.0)))
+        ends, surely = (np.where(passed(reached), 1.0, unexplained) for passed in (self.trips, self.beyond_doubt))
+        found = (x.astype(np.float32) for x in (following, signals, ends, surely, apart / self.usual))
+        following, signals, ends, surely, apart = found
+        return following, signals, ends, surely, apart
 
     def roll_out(self, act: Act, horizon: int, discount: float) -> RollOuts:
         """The policy in every plant, from the same starts."""
         now = np.stack([self.starts] * len(self.networks))
-        alive, disputed = np.ones(now.shape[:2], np.float32), np.zeros(now.shape[:2], np.float32)
+        alive = perhaps_alive = np.ones(now.shape[:2], np.float32)
+        disputed = np.zeros(now.shape[:2], np.float32)
         kept: list[tuple[Rows, ...]] = []
         for _ in range(horizon):
             wanted = np.asarray(act(now.reshape(-1, now.shape[-1])), np.float32)
             actions = np.clip(wanted.reshape(*now.shape[:2], -1), self.low, self.high)
-            following, signals, ends, apart = self.step(now, actions)
+            following, signals, ends, surely, apart = self.step(now, actions)
             disputed = disputed + (apart > 1)
             known = (disputed <= self.allowed).astype(np.float32)
-            kept.append((now, actions, signals[..., 0], signals[..., 1], alive, known))
-            now, alive = following, alive * (1 - ends)
-        states, actions, rewards, costs, living, inside = (np.stack(column) for column in zip(*kept, strict=True))
-        return RollOuts(states, actions, rewards, costs, living, inside, discount, self.unknown_reward)
+            kept.append((now, actions, signals[..., 0], signals[..., 1], alive, perhaps_alive, known))
+            now, alive, perhaps_alive = following, alive * (1 - ends), perhaps_alive * (1 - surely)
+        states, acted, rewards, costs, living, perhaps, inside = (np.stack(each) for each in zip(*kept, strict=True))
+        return RollOuts(states, acted, rewards, costs, living, perhaps, inside, discount, self.unknown_reward)
 
 
 def jackknife_spread(leaving_out: NDArray[np.float64]) -> float:
@@ -199,9 +208,13 @@ def fit_dynamics(log: Dataset, horizon: int, *, members: int = MEMBERS, steps: i
     count = min(STARTS, len(lengths))
     first = log.observations[rng.choice(log.episode_starts, count, replace=False)]
     poorest = min((np.add.reduceat(log.rewards, log.episode_starts) / lengths).min(), 0.0)
+    states = log.observations.shape[1]
+    beyond_doubt = trips.moved_out(BEHIND * inputs[1][:states])
+    least = np.minimum(log.observations.min(0), np.where(np.isfinite(beyond_doubt.low), beyond_doubt.low, np.inf))
+    most = np.maximum(log.observations.max(0), np.where(np.isfinite(beyond_doubt.high), beyond_doubt.high, -np.inf))
     return Dynamics(
-        networks, first, log.action_low, log.action_high, log.observations.min(0), log.observations.max(0),
-        signals.min(0), signals.max(0), inputs, outputs, trips, usual, allowed, float(poorest),
+        networks, first, log.action_low, log.action_high, least, most, signals.min(0), signals.max(0),
+        inputs, outputs, trips, beyond_doubt, usual, allowed, float(poorest),
     )  # fmt: skip
 
 

@@ -173,11 +173,12 @@ class Judge:
         return modelled, (backups, modelled)
 
     def _modelled(self, signal: str, rolled: RollOuts, confidence: float) -> Estimate:
-        """By roll-outs. What a policy earns and costs after it has left the log's states lies between nothing and what is
-        imagined: each bound takes its own end, and the value is in the middle."""
+        """By roll-outs. What a policy earns and costs after it has left the log's states, or passed a level of which one
+        cannot be sure, lies between nothing and what is imagined: each bound takes its own end, and the value is in the
+        middle."""
         by_return = (rolled.known_return, rolled.returned)
         ends = by_return if signal == "return" else (rolled.known_cost, rolled.cost)
-        least, most = (self._around(signal, end, confidence) for end in ends)
+        least, most = (self._around(signal, end(*ends), confidence) for end in (np.minimum, np.maximum))
         return Estimate((least.value + most.value) / 2, least.lower, most.upper)
 
     def _around(self, signal: str, by_plant: NDArray[np.float64], confidence: float) -> Estimate:
