@@ -325,6 +325,7 @@ IN_SENTENCES = [
     ("how-sure.md", f"more disputed steps than {dynamics.USUAL_EPISODES:.0%} of logged episodes"),
     ("how-sure.md", f"At most {MOST_ROWS:,} rows judge"),
     ("how-sure.md", f"steps 2, 5, 7 and 10 take {MOST_BACKED_UP:,} of them"),
+    ("how-sure.md", f"only {dynamics.BEHIND} of the column's standard deviation behind the level"),
     ("how-sure.md", f"A share of {dynamics.EARLY} of each batch is drawn from the early steps"),
     ("how-sure.md", f"at least {opinion.LEAST_EFFECTIVE:.0f} effective episodes"),
     ("how-sure.md", f"within a factor of {opinion.MOST_APART:.0f} of 1"),
