@@ -42,9 +42,9 @@ def test_results_are_as_small_as_the_page_says():
         for figure in ("figure1", "figure2")
         for file in (ROOT / "results" / figure / "cells").iterdir()
     ]
-    assert 4_500 <= min(sizes) <= max(sizes) <= 15_000
-    assert page.count("5 to 15 kB") == 2
-    assert page.count("at most 15 MB") == 2  # of a thousand
+    assert 4_500 <= min(sizes) <= max(sizes) <= 17_000
+    assert page.count("5 to 17 kB") == 2
+    assert page.count("at most 17 MB") == 2  # of a thousand
 
 
 def test_the_default_store_is_the_codes(tmp_path, monkeypatch):
