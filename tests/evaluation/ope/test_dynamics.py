@@ -65,7 +65,7 @@ def test_a_plant_is_the_mean_of_all_networks_but_one_and_the_jackknife_makes_a_s
     assert rolled.observations[1, :, 0, 0] == pytest.approx([4, 4.5, 6.5])
     returned = 8 + 0.9 * (1 - ENDS) * np.array([4, 4.5, 6.5])
     assert rolled.returned == pytest.approx(returned)
-    apart = model.step(rolled.observations[0], rolled.actions[0])[4]
+    apart = model.step(rolled.observations[0], rolled.actions[0])[3]
     assert apart == pytest.approx(np.std([1, 2, 6]) / 2 * np.ones((3, 5)))  # changes of -1, -2 and -6
     # Of a mean, the jackknife is the standard error: std / sqrt(n). Leaving one out: (sum - x) / (n - 1).
     parts = np.array([3.0, 5.0, 6.0, 10.0])
@@ -99,6 +99,7 @@ def test_until_an_end_is_beyond_doubt_it_lies_between_here_and_there(plant):
     certain = 12 * (1 + going_on + going_on**2)  # actions of 4, 4 and 4
     assert rolled.known_cost == pytest.approx([certain] * 2)
     assert rolled.cost == pytest.approx([certain + 6 * going_on**3] * 2)  # and one of 2
+    assert rolled.greatest_cost == pytest.approx([certain + 6 * going_on**3 + 3 * going_on**4] * 2)  # and one of 1
     assert rolled.known_return == pytest.approx([8 + 6 * going_on + 4 * going_on**2] * 2)
     assert rolled.returned == pytest.approx([8 + 6 * going_on + 4 * going_on**2 + 2 * going_on**3] * 2)
 
@@ -159,9 +160,9 @@ def test_a_roll_out_that_has_terminated_leaves_no_more():
     known = np.array([[1, 1], [0, 1], [0, 0]], np.float32)[:, None]
     alive = np.array([[1, 1], [1, 1], [1, 0]], np.float32)[:, None]
     blank = np.zeros((3, 1, 2, 1), np.float32)
-    assert RollOuts(blank, blank, known, known, alive, alive, known, 0.9).leaving == 1 / 2
-    assert RollOuts(blank, blank, known, known, np.ones_like(alive), alive, known, 0.9).leaving == 1
-    assert RollOuts(blank, blank, known, known, alive, alive, known, 0.9).steps == (3 + 2) / 2
+    assert RollOuts(blank, blank, known, known, alive, alive, alive, known, 0.9).leaving == 1 / 2
+    assert RollOuts(blank, blank, known, known, np.ones_like(alive), alive, alive, known, 0.9).leaving == 1
+    assert RollOuts(blank, blank, known, known, alive, alive, alive, known, 0.9).steps == (3 + 2) / 2
 
 
 def test_disputed_steps_are_counted_in_logged_episodes_as_long_as_a_roll_out():

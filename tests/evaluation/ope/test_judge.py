@@ -134,7 +134,7 @@ def test_with_a_model_of_the_plant_roll_outs_decide_and_backups_stand_beside_the
     values = judge.fitted.evaluate(*behaved(log, np.ones(len(log), bool), lambda s, _: s[:, :1], None))
     costs = np.array([4.0, 5.0, 9.0])  # of three plants, in one step of two roll-outs
     one, blank = np.ones((1, 3, 2), np.float32), np.zeros((1, 3, 2, 1), np.float32)
-    rolled = RollOuts(blank, blank, 0 * one, costs[None, :, None] * one, one, one, one, 0.99)
+    rolled = RollOuts(blank, blank, 0 * one, costs[None, :, None] * one, one, one, one, one, 0.99)
     cost, (backups, modelled) = judge._estimates("cost", values, rolled, 0.95)
     by_networks = np.sqrt(2 / 3 * (4 + 1 + 9))  # (n - 1) / n times the squares of 4 - 6, 5 - 6 and 9 - 6
     spread = np.hypot(by_networks, judge.calibration.modelled_spread("cost", 6.0))
@@ -147,8 +147,10 @@ def test_what_a_policy_costs_after_it_has_left_the_log_is_between_nothing_and_wh
     one, blank = np.ones((2, 3, 2), np.float32), np.zeros((2, 3, 2, 1), np.float32)
     left = one.copy()
     left[1] = 0  # in the second of two steps, each of which costs 4
-    in_doubt = RollOuts(blank, blank, one, 4 * one, left, one, one, 0.5)  # it may have ended before its second step
-    rolled = RollOuts(blank, blank, one, 4 * one, one, one, left, 0.5)
+    in_doubt = RollOuts(
+        blank, blank, one, 4 * one, left, one, one, one, 0.5
+    )  # it may have ended before its second step
+    rolled = RollOuts(blank, blank, one, 4 * one, one, one, one, left, 0.5)
     assert judge._modelled("cost", in_doubt, 0.95) == judge._modelled("cost", rolled, 0.95)
     cost, returned = (judge._modelled(signal, rolled, 0.95) for signal in ("cost", "return"))
     least, most = 4.0, 4 + 0.5 * 4
@@ -158,8 +160,11 @@ def test_what_a_policy_costs_after_it_has_left_the_log_is_between_nothing_and_wh
     )
     assert cost.upper == pytest.approx(most + 1.6449 * judge.calibration.modelled_spread("cost", most), rel=1e-4)
     assert returned.value == (1 + (1 + 0.5)) / 2
+    ended = RollOuts(blank, blank, one, 4 * one, left, left, one, one, 0.5)  # by a level, and surely
+    assert judge._modelled("cost", ended, 0.95).value == least
+    assert judge._modelled("cost", ended, 0.95).upper == cost.upper  # which does not trust a level
     losing = RollOuts(
-        blank, blank, -one, one, left, one, one, 0.5
+        blank, blank, -one, one, left, one, one, one, 0.5
     )  # going on is the lower end where steps earn less than 0
     assert judge._modelled("return", losing, 0.95).value == (-1 - (1 + 0.5)) / 2
     spread = judge.calibration.modelled_spread("return", -1.5)

@@ -7,9 +7,10 @@ over an episode, cancel in part. The policy acts in each of these plants from th
 plants differ more the less the log says about the policy, and the jackknife makes a standard deviation of it (Kidambi et
 al., "MOReL", 2020; Fu et al., "Benchmarks for deep off-policy evaluation", 2021, judge robots best by such models).
 
-An episode ends in a plant when its state passes a level beyond which logged episodes ended (`data/trips.py`); the networks
-say how likely the ends are that no level explains. Some gaits come close to a level and return, and there a small error of
-the model decides. So an end is beyond doubt only some way behind the level, and until there what goes on is imagined too.
+An episode ends in a plant when its state passes a level beyond which logged episodes ended (`data/trips.py`), or by the
+probability of an end that the networks have learned. Some gaits come close to a level and return, and there a small error
+of the model decides. So an end is beyond doubt only some way behind the level, and until there what goes on is imagined
+too. The upper bound of the cost goes further: it counts no end by a level, because an early end lowers the cost.
 
 Roll-outs begin where episodes do, and an error there is in all that follows, so that the networks learn more from the first
 steps of episodes, of which a log has few.
@@ -63,6 +64,7 @@ class RollOuts:
     costs: Rows
     alive: Rows  # the probability that the episode has not terminated before this step
     perhaps_alive: Rows  # the same if only ends that are beyond doubt count
+    at_longest: Rows  # the same without ends by levels
     known: Rows  # 1 until the roll-out leaves the log's states, then 0
     discount: float
     unknown_reward: float = 0.0  # what a step is taken to earn after that
@@ -81,6 +83,11 @@ class RollOuts:
     def cost(self) -> NDArray[np.float64]:
         """(plants,): mean discounted cost, if costs go on as imagined, as long as they may."""
         return self._sums(self.perhaps_alive * self.costs)
+
+    @property
+    def greatest_cost(self) -> NDArray[np.float64]:
+        """(plants,): the same if no level ends an episode."""
+        return self._sums(self.at_longest * self.costs)
 
     @property
     def known_cost(self) -> NDArray[np.float64]:
@@ -115,7 +122,7 @@ class RollOuts:
 @dataclass(frozen=True, eq=False)
 class Dynamics:
     """Networks from scaled (observation, action) to scaled (change of the observation, reward, cost) and the logit of
-    a termination that no level explains; two or more."""
+    a termination; two or more."""
 
     networks: tuple[MLP, ...]
     starts: Rows  # first observations of logged episodes
@@ -133,9 +140,9 @@ class Dynamics:
     allowed: float = np.inf  # disputed steps that nearly all logged episodes do not exceed
     unknown_reward: float = 0.0  # of a step after that: the log's poorest episode's mean, or 0 if that is positive
 
-    def step(self, observations: Rows, actions: Rows) -> tuple[Rows, Rows, Rows, Rows, Rows]:
-        """(next observations, (reward, cost), probability of termination and of one beyond doubt, how far the networks
-        differ) in each plant, from (plants, rows, columns)."""
+    def step(self, observations: Rows, actions: Rows) -> tuple[Rows, Rows, Rows, Rows]:
+        """(next observations, (reward, cost), probabilities of termination, how far the networks differ) in each plant, from
+        (plants, rows, columns). The probabilities are with levels, with levels beyond doubt, and without."""
         centre, spread = self.inputs
         scaled = (np.concatenate([observations, actions], 2) - centre) / spread
         raw, apart = (np.asarray(x) for x in _predict(self.networks, scaled))
@@ -144,28 +151,29 @@ class Dynamics:
         reached = observations + predicted[..., :-2]
         following = np.clip(reached, self.least, self.most)
         signals = np.clip(predicted[..., -2:], self.least_signals, self.most_signals)
-        unexplained = 1 / (1 + np.exp(-np.clip(raw[..., -1], -30.0, 30.0)))
-        ends, surely = (np.where(passed(reached), 1.0, unexplained) for passed in (self.trips, self.beyond_doubt))
-        found = (x.astype(np.float32) for x in (following, signals, ends, surely, apart / self.usual))
-        following, signals, ends, surely, apart = found
-        return following, signals, ends, surely, apart
+        learned = 1 / (1 + np.exp(-np.clip(raw[..., -1], -30.0, 30.0)))
+        by_level, surely = (np.where(passed(reached), 1.0, learned) for passed in (self.trips, self.beyond_doubt))
+        ends = np.stack([by_level, surely, learned])
+        following, signals, ends, apart = (x.astype(np.float32) for x in (following, signals, ends, apart / self.usual))
+        return following, signals, ends, apart
 
     def roll_out(self, act: Act, horizon: int, discount: float) -> RollOuts:
         """The policy in every plant, from the same starts."""
         now = np.stack([self.starts] * len(self.networks))
-        alive = perhaps_alive = np.ones(now.shape[:2], np.float32)
-        disputed = np.zeros(now.shape[:2], np.float32)
+        alive, disputed = np.ones((3, *now.shape[:2]), np.float32), np.zeros(now.shape[:2], np.float32)
         kept: list[tuple[Rows, ...]] = []
         for _ in range(horizon):
             wanted = np.asarray(act(now.reshape(-1, now.shape[-1])), np.float32)
             actions = np.clip(wanted.reshape(*now.shape[:2], -1), self.low, self.high)
-            following, signals, ends, surely, apart = self.step(now, actions)
+            following, signals, ends, apart = self.step(now, actions)
             disputed = disputed + (apart > 1)
             known = (disputed <= self.allowed).astype(np.float32)
-            kept.append((now, actions, signals[..., 0], signals[..., 1], alive, perhaps_alive, known))
-            now, alive, perhaps_alive = following, alive * (1 - ends), perhaps_alive * (1 - surely)
-        states, acted, rewards, costs, living, perhaps, inside = (np.stack(each) for each in zip(*kept, strict=True))
-        return RollOuts(states, acted, rewards, costs, living, perhaps, inside, discount, self.unknown_reward)
+            kept.append((now, actions, signals[..., 0], signals[..., 1], *alive, known))
+            now, alive = following, alive * (1 - ends)
+        states, acted, rewards, costs, living, perhaps, longest, inside = (
+            np.stack(column) for column in zip(*kept, strict=True)
+        )
+        return RollOuts(states, acted, rewards, costs, living, perhaps, longest, inside, discount, self.unknown_reward)
 
 
 def jackknife_spread(leaving_out: NDArray[np.float64]) -> float:
@@ -185,8 +193,7 @@ def fit_dynamics(log: Dataset, horizon: int, *, members: int = MEMBERS, steps: i
     x = jnp.asarray((columns - inputs[0]) / inputs[1])
     scaled = (np.concatenate([changes, signals], 1) - outputs[0]) / outputs[1]
     trips = find_trips(log)
-    unexplained = log.terminations & ~trips(log.next_observations)
-    y = jnp.asarray(np.concatenate([scaled, unexplained[:, None]], 1), jnp.float32)
+    y = jnp.asarray(np.concatenate([scaled, log.terminations[:, None]], 1), jnp.float32)
     lengths = log.episode_ends - log.episode_starts
     weights = draw_weights(lengths)
     fold = np.repeat(rng.permutation(np.arange(len(lengths)) % members), lengths)

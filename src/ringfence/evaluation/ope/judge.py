@@ -175,11 +175,14 @@ class Judge:
     def _modelled(self, signal: str, rolled: RollOuts, confidence: float) -> Estimate:
         """By roll-outs. What a policy earns and costs after it has left the log's states, or passed a level of which one
         cannot be sure, lies between nothing and what is imagined: each bound takes its own end, and the value is in the
-        middle."""
+        middle. The upper bound of the cost counts no end by a level."""
         by_return = (rolled.known_return, rolled.returned)
         ends = by_return if signal == "return" else (rolled.known_cost, rolled.cost)
         least, most = (self._around(signal, end(*ends), confidence) for end in (np.minimum, np.maximum))
-        return Estimate((least.value + most.value) / 2, least.lower, most.upper)
+        upper = most.upper
+        if signal == "cost":
+            upper = max(upper, self._around(signal, rolled.greatest_cost, confidence).upper)
+        return Estimate((least.value + most.value) / 2, least.lower, upper)
 
     def _around(self, signal: str, by_plant: NDArray[np.float64], confidence: float) -> Estimate:
         value = float(by_plant.mean())
