@@ -24,7 +24,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.interface import Batch, Spec
-from ringfence.algorithms.optimise import Adam
+from ringfence.algorithms.optimise import Adam, falling
 from ringfence.networks import MLP, pairs, polyak
 
 Scalar = Float[Array, ""]
@@ -125,11 +125,6 @@ def what_followed(batch: Batch) -> Float[Array, "batch columns"]:
     """s' - s, c, r and whether the episode terminated."""
     numbers = jnp.stack([batch.costs, batch.rewards, 1.0 - batch.continues], -1)
     return jnp.concatenate([batch.next_observations - batch.observations, numbers], -1)
-
-
-def falling(done: Scalar) -> Scalar:
-    """The share of a full step when `done` of all steps are made: from 1 to 0 as a cosine."""
-    return 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip(done, 0.0, 1.0)))
 
 
 def in_parts(batch: Batch, count: int) -> list[Batch]:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jaxtyping import Array
 
 from ringfence.kernels import calls
 
@@ -48,3 +49,8 @@ class Adam(NamedTuple):
     @property
     def _optax(self) -> optax.GradientTransformation:
         return optax.adam(self.rate, DECAY, SQUARE_DECAY, EPSILON)
+
+
+def falling(done: Any) -> Array:
+    """The share of a full step when `done` of all steps are made: from 1 to 0 as a cosine."""
+    return 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip(done, 0.0, 1.0)))

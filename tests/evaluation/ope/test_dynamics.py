@@ -11,17 +11,8 @@ from tests.logs import random_walks
 
 from ringfence.data import Dataset
 from ringfence.data.trips import Trips
-from ringfence.evaluation.ope.dynamics import (
-    BEHIND,
-    EARLY,
-    MEMORY,
-    MOST_OFTEN,
-    Dynamics,
-    RollOuts,
-    draw_weights,
-    fit_dynamics,
-    jackknife_spread,
-)
+from ringfence.evaluation.ope.dynamics import BEHIND, Dynamics, RollOuts, fit_dynamics, jackknife_spread
+from ringfence.evaluation.ope.regression import draw_weights
 from ringfence.networks import MLP
 
 ENDS = 0.1  # the probability that an episode terminates in a step
@@ -111,17 +102,6 @@ def test_a_fitted_model_keeps_states_in_the_logs_range_and_as_far_as_ends_are_in
     assert model.beyond_doubt.low == pytest.approx(model.trips.low - behind, rel=1e-5)
     assert model.least == pytest.approx(model.beyond_doubt.low)
     assert model.most == pytest.approx(log.observations.max(0))
-
-
-def test_early_rows_are_drawn_more_often():
-    lengths = np.array([3, 2])
-    weights = draw_weights(lengths)
-    early = np.exp(-np.array([0, 1, 2, 0, 1]) / MEMORY)
-    assert weights == pytest.approx((1 - EARLY) / 5 + EARLY * early / early.sum())
-    assert weights.sum() == pytest.approx(1)
-    one_long = draw_weights(np.array([100_000]))
-    assert one_long.max() == pytest.approx(MOST_OFTEN / 100_000)
-    assert one_long[-1] == pytest.approx((1 - EARLY) / 100_000)
 
 
 def test_rows_are_drawn_as_often_as_their_weights_say():

@@ -13,9 +13,16 @@ from ringfence.behaviour.controllers import pi_controller
 from ringfence.behaviour.shipped import shipped_policy
 from ringfence.errors import InvalidSetting
 from ringfence.evaluation import evaluate
-from ringfence.evaluation.ope.calibration import Calibration, SourceCheck, behaved, whole_episodes
+from ringfence.evaluation.ope.calibration import (
+    MOST_DISTANCE,
+    Calibration,
+    SourceCheck,
+    behaved,
+    extrapolated,
+    whole_episodes,
+)
 from ringfence.evaluation.ope.choose import Choice, _merit, choose
-from ringfence.evaluation.ope.clone import clone_of, sources_of
+from ringfence.evaluation.ope.clone import clone_of, network_clones, sources_of
 from ringfence.evaluation.ope.dynamics import RollOuts
 from ringfence.evaluation.ope.features import RandomFeatures, Scaling
 from ringfence.evaluation.ope.judge import Judge
@@ -135,12 +142,16 @@ def test_with_a_model_of_the_plant_roll_outs_decide_and_backups_stand_beside_the
     costs = np.array([4.0, 5.0, 9.0])  # of three plants, in one step of two roll-outs
     one, blank = np.ones((1, 3, 2), np.float32), np.zeros((1, 3, 2, 1), np.float32)
     rolled = RollOuts(blank, blank, 0 * one, costs[None, :, None] * one, one, one, one, one, 0.99)
-    cost, (backups, modelled) = judge._estimates("cost", values, rolled, 0.95)
+    cost, (backups, modelled) = judge._estimates("cost", values, rolled, 0.0, 0.95)
     by_networks = np.sqrt(2 / 3 * (4 + 1 + 9))  # (n - 1) / n times the squares of 4 - 6, 5 - 6 and 9 - 6
     spread = np.hypot(by_networks, judge.calibration.modelled_spread("cost", 6.0))
     assert (cost.value, cost.upper) == pytest.approx((6, 6 + 1.6449 * spread), rel=1e-4)
     assert modelled == cost
     assert backups.value == pytest.approx(max(values.cost, 0.0))
+    far, (same, _) = judge._estimates("cost", values, rolled, 2 * MOST_DISTANCE, 0.95)
+    spread = np.hypot(by_networks, 2 * judge.calibration.modelled_spread("cost", 6.0))
+    assert far.upper == pytest.approx(6 + 1.6449 * spread, rel=1e-4)
+    assert same == backups  # which have their own measure of how far they extrapolate
 
 
 def test_what_a_policy_costs_after_it_has_left_the_log_is_between_nothing_and_what_is_imagined(judge):
@@ -151,8 +162,8 @@ def test_what_a_policy_costs_after_it_has_left_the_log_is_between_nothing_and_wh
         blank, blank, one, 4 * one, left, one, one, one, 0.5
     )  # it may have ended before its second step
     rolled = RollOuts(blank, blank, one, 4 * one, one, one, one, left, 0.5)
-    assert judge._modelled("cost", in_doubt, 0.95) == judge._modelled("cost", rolled, 0.95)
-    cost, returned = (judge._modelled(signal, rolled, 0.95) for signal in ("cost", "return"))
+    assert judge._modelled("cost", in_doubt, 0.0, 0.95) == judge._modelled("cost", rolled, 0.0, 0.95)
+    cost, returned = (judge._modelled(signal, rolled, 0.0, 0.95) for signal in ("cost", "return"))
     least, most = 4.0, 4 + 0.5 * 4
     assert cost.value == pytest.approx((least + most) / 2)
     assert cost.lower == pytest.approx(
@@ -161,14 +172,14 @@ def test_what_a_policy_costs_after_it_has_left_the_log_is_between_nothing_and_wh
     assert cost.upper == pytest.approx(most + 1.6449 * judge.calibration.modelled_spread("cost", most), rel=1e-4)
     assert returned.value == (1 + (1 + 0.5)) / 2
     ended = RollOuts(blank, blank, one, 4 * one, left, left, one, one, 0.5)  # by a level, and surely
-    assert judge._modelled("cost", ended, 0.95).value == least
-    assert judge._modelled("cost", ended, 0.95).upper == cost.upper  # which does not trust a level
+    assert judge._modelled("cost", ended, 0.0, 0.95).value == least
+    assert judge._modelled("cost", ended, 0.0, 0.95).upper == cost.upper  # which does not trust a level
     losing = RollOuts(
         blank, blank, -one, one, left, one, one, one, 0.5
     )  # going on is the lower end where steps earn less than 0
-    assert judge._modelled("return", losing, 0.95).value == (-1 - (1 + 0.5)) / 2
+    assert judge._modelled("return", losing, 0.0, 0.95).value == (-1 - (1 + 0.5)) / 2
     spread = judge.calibration.modelled_spread("return", -1.5)
-    assert judge._modelled("return", losing, 0.95).lower == pytest.approx(-1.5 - 1.6449 * spread, rel=1e-4)
+    assert judge._modelled("return", losing, 0.0, 0.95).lower == pytest.approx(-1.5 - 1.6449 * spread, rel=1e-4)
 
 
 def test_the_distance_from_a_source_is_in_units_of_its_noise(judge):
@@ -252,6 +263,14 @@ def test_the_measured_error_is_relative_to_the_values_and_without_the_noise_of_t
     assert Calibration((rolled,), (), np.zeros(1)).modelled_spread("return", 40.0) == pytest.approx(0.2 * 40)
 
 
+def test_the_models_error_grows_with_the_distance_from_every_source():
+    near, twice = MOST_DISTANCE, 2 * MOST_DISTANCE
+    assert [extrapolated(distance) for distance in (0.0, near, twice)] == pytest.approx([1, 1, 2])
+    rolled = SourceCheck("a", 100, 10.0, 20.0, 0.0, 0.0, 11.0, 26.0, modelled_return=12.0, modelled_cost=30.0)
+    calibration = Calibration((rolled,), (), np.zeros(1))
+    assert calibration.modelled_spread("cost", 40.0, twice) == pytest.approx(2 * 0.5 * 40)
+
+
 def test_a_source_is_checked_by_its_own_logged_actions_and_elsewhere_by_those_of_its_clone():
     log = narrow_log(rows=200, episode_length=50, with_source=True)
     codes = np.asarray(log.source)[log.episode_starts]
@@ -287,6 +306,17 @@ def test_a_clone_acts_and_scatters_as_its_source():
         assert (drawn - mean).std() == pytest.approx(0.05, rel=0.15)
         nearer = clone.log_density(log.observations[rows], mean) >= clone.log_density(log.observations[rows], drawn)
         assert nearer.all()
+
+
+def test_a_clone_by_a_network_acts_and_scatters_as_its_source():
+    log = narrow_log(rows=6000, with_source=True)
+    for clone, (name, rows) in zip(network_clones(log, steps=300), sources_of(log), strict=True):
+        assert clone.name == name
+        mean = clone.mean(log.observations[rows])
+        assert np.sqrt(np.mean((mean - log.actions[rows]) ** 2)) == pytest.approx(0.05, rel=0.25)  # the noise
+        assert clone.spread == pytest.approx([0.05, 0.05], rel=0.25)
+        parts = [clone.mean(log.observations[rows][i : i + 7]) for i in range(0, 70, 7)]
+        assert np.concatenate(parts) == pytest.approx(mean[:70], abs=1e-5)  # rows do not depend on each other
 
 
 def test_outliers_count_by_their_logarithm_and_a_constant_column_does_no_harm():

@@ -39,7 +39,7 @@ def test_the_bound_by_backups_counts_the_groups_of_its_log():
     judge = Judge(LOG.select_episodes(range(8)), REFERENCE)
     values = judge.fitted.evaluate(idle(judge.log.observations), idle(judge.log.episode_starts))
     scattered = replace(values, influences=100 * values.influences)  # so that little else counts
-    estimate, _ = judge._estimates("return", scattered, None, 0.95)
+    estimate, _ = judge._estimates("return", scattered, None, 0.0, 0.95)
     assert estimate.upper - estimate.value == pytest.approx(STUDENT[7] * scattered.sampling_spread[0], rel=1e-2)
 
 

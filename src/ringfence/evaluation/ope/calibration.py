@@ -8,7 +8,7 @@ to the size of the values, widen every interval on this log. Two or three source
 which would need as many as 20 for a level of 95 %; the root mean square of their errors is used as a standard deviation.
 
 Roll-outs in a model of the plant (see `dynamics`) are checked in the same way, with clones that act by themselves: their
-error holds that of the clone too, and is rather too large than too small.
+error holds that of the clone too. For a policy that acts unlike every source it is taken to be larger (`extrapolated`).
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringfence.data.dataset import Dataset
-from ringfence.evaluation.ope.clone import Clone, clone_of, sources_of
+from ringfence.evaluation.ope.clone import Clone, clone_of, network_clones, sources_of
 from ringfence.evaluation.ope.dynamics import Dynamics
 from ringfence.evaluation.ope.features import Rows
 from ringfence.evaluation.ope.fqe import FittedQ
@@ -26,6 +26,7 @@ from ringfence.evaluation.ope.fqe import FittedQ
 WHOLE = 0.05  # an episode counts as whole if at most this share of its discounted steps is missing
 LEAST_ERROR = 0.03  # two sources that happen to be estimated without error are no proof that all policies are
 LEAST_DIVISOR = 1e-12
+MOST_DISTANCE = 0.5  # from a source, in units of its noise, up to which a policy acts nearly as the source does
 LEAST_SIZE = 0.5  # values smaller than this share of the largest source's are compared with that share
 
 
@@ -63,9 +64,10 @@ class Calibration:
         ]
         return max(float(np.sqrt(np.mean(squares))), LEAST_ERROR)
 
-    def modelled_spread(self, signal: str, value: float) -> float:
-        """The standard deviation that the error of the clones' roll-outs gives to that of another policy."""
-        return self.error(signal, modelled=True) * self._size(value, signal)
+    def modelled_spread(self, signal: str, value: float, distance: float = 0.0) -> float:
+        """The standard deviation that the error of the clones' roll-outs gives to that of another policy, which acts at this
+        distance from the nearest source (`support.distance_of`)."""
+        return self.error(signal, modelled=True) * self._size(value, signal) * extrapolated(distance)
 
     def spread(self, signal: str, value: float, amplification: float = 1.0) -> float:
         """The standard deviation that the measured error gives to an estimate of this value. Errors were measured on the
@@ -96,6 +98,13 @@ class Calibration:
         return found
 
 
+def extrapolated(distance: float) -> float:
+    """How many times as large as for the sources an error of the model is taken to be for a policy that acts at this
+    distance from them: it grows in proportion, from MOST_DISTANCE on. The model's pairs lie around the sources' actions,
+    at the distance of their noise, and a policy that acts elsewhere sees more of its errors."""
+    return max(1.0, distance / MOST_DISTANCE)
+
+
 Behaviours = Mapping[str, Callable[[Rows, np.random.Generator], Rows]]
 """Sources whose controllers are known: (observations, generator) to sampled actions."""
 
@@ -112,11 +121,12 @@ def calibrate(
     rng = np.random.default_rng(seed)
     checks, clones, shapes = [], [], []
     known = dict(sources_of(reference))
+    networks = {clone.name: clone for clone in network_clones(log, seed=seed)} if dynamics else {}
     for name, rows in sources_of(log):
         got = whole_episodes(reference, known.get(name), fitted.discount, fitted.horizon)
         if len(got) == 0:
             continue
-        clone = clone_of(log, name, rows)
+        clone = networks.get(name) or clone_of(log, name, rows)
         act = (behaviours or {}).get(name, clone.sample)
         values = fitted.evaluate(*behaved(log, rows, act, rng))
         modelled = _modelled(dynamics, act, rng, fitted) if dynamics else (None, None)

@@ -24,30 +24,26 @@ steps as nearly all logged episodes have. What it earns and costs after that is 
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from numpy.typing import NDArray
 
 from ringfence.data.dataset import Dataset
 from ringfence.data.trips import Trips, find_trips
 from ringfence.evaluation.ope.features import Rows
+from ringfence.evaluation.ope.regression import draw_weights, fit_networks, scaling
 from ringfence.networks import MLP
 
 Act = Callable[[Rows], Any]
 LEAST_ROWS = 30_000  # of a log that a model is fitted to; with fewer, backups alone are sharper (docs/how-sure.md)
 MEMBERS = 4
 HIDDEN = (256, 256, 256)
-STEPS, BATCH, RATE = 12_000, 128, 4e-3  # the rate falls to 0 as a cosine
-EARLY, MEMORY = 0.3, 33.0  # so much of a batch is drawn from early steps, with weights that fall by 1 / e in so many
+STEPS = 12_000
 BEHIND = 0.1  # of a column's standard deviation: so far behind its level an end is beyond doubt
-MOST_OFTEN = 12.0  # a row is drawn at most so many times as often as it would be if all were drawn alike
 STARTS = 40  # roll-outs in each plant
 USUAL = 0.97  # a step is disputed if the networks differ more than on this share of logged rows
 USUAL_EPISODES = 0.97  # a roll-out that has more of them than this share of logged episodes has left the log
@@ -189,28 +185,17 @@ def fit_dynamics(log: Dataset, horizon: int, *, members: int = MEMBERS, steps: i
     columns = np.concatenate([log.observations, log.actions], 1)
     changes = log.next_observations - log.observations
     signals = np.stack([log.rewards, log.costs], 1)
-    inputs, outputs = (_scaling(x) for x in (columns, np.concatenate([changes, signals], 1)))
-    x = jnp.asarray((columns - inputs[0]) / inputs[1])
+    inputs, outputs = (scaling(x) for x in (columns, np.concatenate([changes, signals], 1)))
+    x = (columns - inputs[0]) / inputs[1]
     scaled = (np.concatenate([changes, signals], 1) - outputs[0]) / outputs[1]
+    y = np.concatenate([scaled, log.terminations[:, None]], 1)
     trips = find_trips(log)
-    y = jnp.asarray(np.concatenate([scaled, log.terminations[:, None]], 1), jnp.float32)
     lengths = log.episode_ends - log.episode_starts
     weights = draw_weights(lengths)
     fold = np.repeat(rng.permutation(np.arange(len(lengths)) % members), lengths)
     few = len(lengths) < members
-    parts = [rng.permutation(np.flatnonzero((fold != member) | few)) for member in range(members)]
-    shortest = min(len(part) for part in parts)  # one shape: compiled once
-
-    def fit(member: int) -> MLP:
-        rows = parts[member][:shortest]
-        up_to = np.cumsum(weights[rows]) / weights[rows].sum()
-        drawn = jnp.asarray(rows), jnp.asarray(up_to, jnp.float32)
-        network: MLP = _fit(x, y, *drawn, jax.random.key(1000 * seed + member), steps)
-        network.layers[0].weight.block_until_ready()
-        return network
-
-    with ThreadPoolExecutor(members) as pool:  # a network is too small for two cores, two networks are not
-        networks = tuple(pool.map(fit, range(members)))
+    draws = [np.where((fold != member) | few, weights, 0.0) for member in range(members)]
+    networks = fit_networks(x, y, draws, HIDDEN, transition_loss, steps, seed)
     usual, allowed = _disputes(networks, x, log, horizon, rng)
     count = min(STARTS, len(lengths))
     first = log.observations[rng.choice(log.episode_starts, count, replace=False)]
@@ -225,18 +210,14 @@ def fit_dynamics(log: Dataset, horizon: int, *, members: int = MEMBERS, steps: i
     )  # fmt: skip
 
 
-def draw_weights(lengths: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How often each row of episodes of these lengths is drawn, relative to others: all alike, but for the share EARLY,
-    whose weights fall with the steps since the episode began. In a log of few long episodes there are not enough early rows
-    for that share, and MOST_OFTEN bounds it."""
-    steps = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    early = np.exp(-steps / MEMORY)
-    weights: NDArray[np.float64] = (1 - EARLY) / len(steps) + EARLY * early / early.sum()
-    return np.minimum(weights, MOST_OFTEN / len(steps))
+def transition_loss(raw: jax.Array, target: jax.Array) -> jax.Array:
+    """Squared error of change, reward and cost, log-likelihood of terminations."""
+    squares = ((raw[:, :-1] - target[:, :-1]) ** 2).mean(0).sum()
+    return jnp.asarray(squares + (jax.nn.softplus(raw[:, -1]) - target[:, -1] * raw[:, -1]).mean())
 
 
 def _disputes(
-    networks: tuple[MLP, ...], x: jax.Array, log: Dataset, horizon: int, rng: np.random.Generator
+    networks: tuple[MLP, ...], x: Rows, log: Dataset, horizon: int, rng: np.random.Generator
 ) -> tuple[float, float]:
     """How far the networks differ at most on nearly all logged rows, and in how many steps, of as many as a roll-out has,
     logged episodes are above that. From some episodes, drawn at random."""
@@ -247,35 +228,6 @@ def _disputes(
     usual = max(float(np.quantile(apart, USUAL)), 1e-9)
     counts = [episode.sum() for episode in np.split(apart > usual, np.cumsum(ends - starts)[:-1])]
     return usual, float(np.quantile(counts, USUAL_EPISODES))
-
-
-def _scaling(columns: Rows) -> tuple[Rows, Rows]:
-    centre, spread = columns.mean(0, np.float64), columns.std(0, np.float64)
-    return centre.astype(np.float32), np.where(spread > 1e-9, spread, 1.0).astype(np.float32)
-
-
-@eqx.filter_jit
-def _fit(x: jax.Array, y: jax.Array, rows: jax.Array, up_to: jax.Array, key: jax.Array, steps: int) -> MLP:
-    """Squared error of change, reward and cost, log-likelihood of terminations. `up_to` is the probability that one of the
-    rows up to each is drawn."""
-    adam = optax.adam(optax.cosine_decay_schedule(RATE, steps))
-    first, draw = jax.random.split(key)
-    network = MLP(x.shape[1], y.shape[1], HIDDEN, normalise=True, key=first)
-
-    def loss(network: MLP, some: jax.Array) -> jax.Array:
-        raw, target = network(x[some]), y[some]
-        squares = ((raw[:, :-1] - target[:, :-1]) ** 2).mean(0).sum()
-        return jnp.asarray(squares + (jax.nn.softplus(raw[:, -1]) - target[:, -1] * raw[:, -1]).mean())
-
-    def one(i: jax.Array, carried: Any) -> Any:
-        network, state = carried
-        drawn = jax.random.uniform(jax.random.fold_in(draw, i), (BATCH,))
-        some = rows[jnp.minimum(jnp.searchsorted(up_to, drawn), len(rows) - 1)]
-        updates, state = adam.update(jax.grad(loss)(network, some), state)
-        return optax.apply_updates(network, updates), state
-
-    fitted: MLP = jax.lax.fori_loop(0, steps, one, (network, adam.init(network)))[0]
-    return fitted
 
 
 @jax.jit

@@ -11,14 +11,13 @@ from ringfence.deploy import Policy
 from ringfence.errors import InvalidSetting
 from ringfence.evaluation.episodes import Controller, has_memory
 from ringfence.evaluation.ope.actions import actions_of, many
-from ringfence.evaluation.ope.calibration import Behaviours, Calibration, calibrate
+from ringfence.evaluation.ope.calibration import MOST_DISTANCE, Behaviours, Calibration, calibrate
 from ringfence.evaluation.ope.clone import sources_of
 from ringfence.evaluation.ope.columns import check_columns
 from ringfence.evaluation.ope.dynamics import LEAST_ROWS, RollOuts, fit_dynamics, jackknife_spread
 from ringfence.evaluation.ope.features import COUNT, RandomFeatures
 from ringfence.evaluation.ope.fqe import FittedQ, Values
 from ringfence.evaluation.ope.judgement import (
-    MOST_DISTANCE,
     MOST_LEAVING,
     Estimate,
     Judgement,
@@ -115,8 +114,8 @@ class Judge:
         values = self.fitted.evaluate(next_actions, start_actions)
         rolled = self.dynamics.roll_out(many(policy), self.horizon, self.discount) if self.dynamics else None
         support = self.coverage.of(policy, next_actions, values, self.calibration.clones, rolled)
-        returned, _ = self._estimates("return", values, rolled, confidence)
-        cost, (backups, modelled) = self._estimates("cost", values, rolled, confidence)
+        returned, _ = self._estimates("return", values, rolled, support.distance, confidence)
+        cost, (backups, modelled) = self._estimates("cost", values, rolled, support.distance, confidence)
         why_not = why_rows_cannot_judge(rows_were, self.episodes)
         why_not += why_not_judgeable(values, support, self.calibration.error("cost"))
         verdict, reason, advice = decide(cost, limit, confidence, why_not, self.horizon)
@@ -157,7 +156,7 @@ class Judge:
         return "learned from" if self.fingerprint in logs_named(about) else "unknown"
 
     def _estimates(
-        self, signal: str, values: Values, rolled: RollOuts | None, confidence: float
+        self, signal: str, values: Values, rolled: RollOuts | None, distance: float, confidence: float
     ) -> tuple[Estimate, tuple[Estimate, Estimate | None]]:
         """The value and its bounds, by roll-outs if there are any, else by backups; and those of each alone. Sampling error
         (jackknife of episodes, or of networks) and measured error (calibration) add up as variances."""
@@ -169,24 +168,25 @@ class Judge:
         backups = bounded(value, width, positive=not returns)
         if rolled is None:
             return backups, (backups, None)
-        modelled = self._modelled(signal, rolled, confidence)
+        modelled = self._modelled(signal, rolled, distance, confidence)
         return modelled, (backups, modelled)
 
-    def _modelled(self, signal: str, rolled: RollOuts, confidence: float) -> Estimate:
+    def _modelled(self, signal: str, rolled: RollOuts, distance: float, confidence: float) -> Estimate:
         """By roll-outs. What a policy earns and costs after it has left the log's states, or passed a level of which one
         cannot be sure, lies between nothing and what is imagined: each bound takes its own end, and the value is in the
         middle. The upper bound of the cost counts no end by a level."""
         by_return = (rolled.known_return, rolled.returned)
         ends = by_return if signal == "return" else (rolled.known_cost, rolled.cost)
-        least, most = (self._around(signal, end(*ends), confidence) for end in (np.minimum, np.maximum))
+        least, most = (self._around(signal, end(*ends), distance, confidence) for end in (np.minimum, np.maximum))
         upper = most.upper
         if signal == "cost":
-            upper = max(upper, self._around(signal, rolled.greatest_cost, confidence).upper)
+            upper = max(upper, self._around(signal, rolled.greatest_cost, distance, confidence).upper)
         return Estimate((least.value + most.value) / 2, least.lower, upper)
 
-    def _around(self, signal: str, by_plant: NDArray[np.float64], confidence: float) -> Estimate:
+    def _around(self, signal: str, by_plant: NDArray[np.float64], distance: float, confidence: float) -> Estimate:
         value = float(by_plant.mean())
-        width = half_width(jackknife_spread(by_plant), self.calibration.modelled_spread(signal, value), confidence)
+        measured = self.calibration.modelled_spread(signal, value, distance)
+        width = half_width(jackknife_spread(by_plant), measured, confidence)
         return bounded(value, width, positive=signal == "cost")
 
     def _return_is_bounded(self, support: Support) -> bool:

@@ -6,14 +6,13 @@ from typing import Any, Literal
 import numpy as np
 from scipy.stats import norm, t
 
-from ringfence.evaluation.ope.calibration import SourceCheck
+from ringfence.evaluation.ope.calibration import MOST_DISTANCE, SourceCheck
 from ringfence.evaluation.ope.fqe import GROUPS, Values
 from ringfence.evaluation.ope.opinion import SecondOpinion
 from ringfence.evaluation.ope.support import Support
 
 MOST_FOREIGN = 0.2  # share of foreign actions on the policy's path above which the log cannot tell
 MOST_FOREIGN_MODELLED = 0.4  # the same on its path in the model of the plant
-MOST_DISTANCE = 0.55  # from a source of the log, in units of its noise, up to which the bounds of the return are bounds
 MOST_LEAVING = 0.5  # share of the roll-outs in the model, which leave the log's states, up to which they are bounds
 LEAST_EPISODES = 0.5  # effective episodes below which it cannot
 LEAST_JUDGING = 5  # episodes to judge by, below which it cannot: what they have in common may be chance
