@@ -19,7 +19,7 @@ from ringfence.data import summarise
 from ringfence.deploy import guard_rules, reference
 from ringfence.deploy.guard_rules import Rules
 from ringfence.evaluation import evaluate
-from ringfence.evaluation.ope import Judge, calibration, choose, dynamics, features, fqe, judge, opinion
+from ringfence.evaluation.ope import Judge, calibration, choose, dynamics, features, fqe, judge, opinion, regression
 from ringfence.evaluation.ope.judge import MOST_BACKED_UP, MOST_ROWS, discount_of
 from ringfence.evaluation.ope.judgement import (
     LEAST_JUDGING,
@@ -326,7 +326,7 @@ IN_SENTENCES = [
     ("how-sure.md", f"At most {MOST_ROWS:,} rows judge"),
     ("how-sure.md", f"steps 2, 5, 7 and 10 take {MOST_BACKED_UP:,} of them"),
     ("how-sure.md", f"only {dynamics.BEHIND} of the column's standard deviation behind the level"),
-    ("how-sure.md", f"A share of {dynamics.EARLY} of each batch is drawn from the early steps"),
+    ("how-sure.md", f"A share of {regression.EARLY} of each batch is drawn from the early steps"),
     ("how-sure.md", f"at least {opinion.LEAST_EFFECTIVE:.0f} effective episodes"),
     ("how-sure.md", f"within a factor of {opinion.MOST_APART:.0f} of 1"),
     ("limits.md", f"if less than {cpq_departures.LEAST_SAFE:.0%} of the logged actions are safe"),
