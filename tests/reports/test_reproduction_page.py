@@ -87,8 +87,11 @@ def of_figure_2():
     yield "No robot falls in any episode of 39 of the 40 cells of Hopper and Walker2d"
 
     printed = [("halfcheetah", limit) for limit in (30, 40, 50, 60, 70)]
-    costs, earned = ([mean(*which, measure) for which in printed_of(printed)] for measure in ("discounted_cost", "return"))
-    yield f"it costs {min(costs):.1f} to {max(costs):.1f}, over the limit in every episode, and earns {max(earned):.0f} to {min(earned):.0f}"
+    costs, earned = (
+        [mean(*which, measure) for which in printed_of(printed)] for measure in ("discounted_cost", "return")
+    )
+    yield f"it costs {min(costs):.1f} to {max(costs):.1f}, over the limit in every episode"
+    yield f"and earns {max(earned):.0f} to {min(earned):.0f}"
     lengths = [mean(*which, "length") for which in printed_of([("walker2d", limit) for limit in (26, 30, 36, 42)])]
     yield f"Walker2d after {min(lengths):.0f} to {max(lengths):.0f} on average"
 
