@@ -37,13 +37,13 @@ def test_the_table_of_figure_1_is_that_of_its_results():
 
 
 @cache
-def cells():
-    return gather(RESULTS / "figure2")
+def cells(figure="figure2"):
+    return gather(RESULTS / figure)
 
 
-def last(log, method, limit, measure="return"):
+def last(log, method, limit, measure="return", figure="figure2"):
     """The last iterate of each seed."""
-    (group,) = [group for group in cells().of(f"{log}-torque", method) if group.limit == limit]
+    (group,) = [group for group in cells(figure).of(f"{log}-torque", method) if group.limit == limit]
     return group.last(measure)
 
 
@@ -107,9 +107,9 @@ def of_figure_2():
     yield f"our default earns {mean('hopper', 'cpq', 38):.0f} and does not fall"
 
 
-def paced(limit):
+def paced(limit, figure="figure2"):
     """HalfCheetah's policies with a pacer: what each episode of each seed has."""
-    (group,) = [group for group in cells().of("halfcheetah-torque", "cpq") if group.limit == limit]
+    (group,) = [group for group in cells(figure).of("halfcheetah-torque", "cpq") if group.limit == limit]
     return [{name: np.array(values) for name, values in result["paced"].items()} for result in group.results]
 
 
@@ -139,6 +139,33 @@ def test_the_numbers_of_the_pacer_are_those_of_figure_2():
 def test_the_numbers_of_figure_2_are_those_of_its_results():
     found = re.sub(r"\s+", " ", section("Figure 2").replace("**", ""))
     missing = [sentence for sentence in of_figure_2() if sentence not in found]
+    assert not missing, "the page should say: " + "; ".join(missing)
+
+
+LONGER = "figure2-50000"
+
+
+def of_longer_training():
+    groups = cells(LONGER).groups
+    assert all(len(group.results) == 3 and group.steps == 50_000 for group in groups)
+    every = sum(len(group.results) for group in groups)
+    inside = sum(int(np.sum(group.last("discounted_cost") <= group.limit)) for group in groups)
+    at_pace = sum(int(np.sum(group.last("step_cost") <= 0.01 * group.limit)) for group in groups)
+    yield f"inside the limit in {inside} of {every} cells, and the cost per step inside the pace in {at_pace}"
+    for log, name in (("halfcheetah", "HalfCheetah"), ("hopper", "Hopper"), ("walker2d", "Walker2d")):
+        earned = ", ".join(f"{last(log, 'cpq', limit, figure=LONGER).mean():.0f}" for limit in LIMITS[log])
+        costs = ", ".join(f"{last(log, 'cpq', limit, 'step_cost', LONGER).mean():.3f}" for limit in LIMITS[log])
+        yield f"| {name} | {', '.join(map(str, LIMITS[log]))} | {earned} | {costs} |"
+    ratios = []
+    for limit in (40, 50, 60):
+        earned = np.mean([np.mean(seed["return"]) for seed in paced(limit, LONGER)])
+        ratios.append(f"{earned / clone_mean('halfcheetah', limit, 'return'):.2f}")
+    yield f"{ratios[0]}, {ratios[1]} and {ratios[2]} times BC-Safe at 40, 50 and 60"
+
+
+def test_the_numbers_after_50000_steps_are_those_of_their_results():
+    found = re.sub(r"[ \n]+", " ", section("Figure 2 after 50,000 steps").replace("**", ""))
+    missing = [sentence for sentence in of_longer_training() if sentence not in found]
     assert not missing, "the page should say: " + "; ".join(missing)
 
 

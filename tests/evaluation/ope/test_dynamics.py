@@ -11,7 +11,15 @@ from tests.logs import random_walks
 
 from ringfence.data import Dataset
 from ringfence.data.trips import Trips
-from ringfence.evaluation.ope.dynamics import BEHIND, Dynamics, RollOuts, fit_dynamics, jackknife_spread
+from ringfence.evaluation.ope.dynamics import (
+    BEHIND,
+    DISTURBED,
+    Dynamics,
+    RollOuts,
+    _residual,
+    fit_dynamics,
+    jackknife_spread,
+)
 from ringfence.evaluation.ope.regression import draw_weights
 from ringfence.networks import MLP
 
@@ -61,6 +69,33 @@ def test_a_plant_is_the_mean_of_all_networks_but_one_and_the_jackknife_makes_a_s
     # Of a mean, the jackknife is the standard error: std / sqrt(n). Leaving one out: (sum - x) / (n - 1).
     parts = np.array([3.0, 5.0, 6.0, 10.0])
     assert jackknife_spread((parts.sum() - parts) / 3) == pytest.approx(parts.std(ddof=1) / 2)
+
+
+def test_where_no_logged_episode_terminates_there_are_disturbed_roll_outs_too(plant):
+    """Of a state that stays where it is, each step adds noise of the size of the model's error: after n steps the variance
+    is n times as large."""
+    calm = replace(plant, starts=np.zeros((4000, 1), np.float32), residual=np.array([0.5], np.float32))
+    assert calm.roll_out(lambda s: 0 * s, 3, 0.9).disturbed is None  # some logged episodes terminate
+    rolled = replace(calm, terminates=False).roll_out(lambda s: 0 * s, 10, 0.9)
+    assert not rolled.observations.any()
+    assert rolled.disturbed.disturbed is None
+    spread = rolled.disturbed.observations.std((1, 2, 3))
+    assert spread == pytest.approx(DISTURBED * 0.5 * np.sqrt(np.arange(10)), rel=0.05)
+    again = replace(calm, terminates=False).roll_out(lambda s: 0 * s, 10, 0.9)
+    np.testing.assert_array_equal(again.disturbed.observations, rolled.disturbed.observations)
+    narrow = replace(calm, terminates=False, most=np.ones(1, np.float32)).roll_out(lambda s: 0 * s, 10, 0.9)
+    assert narrow.disturbed.observations.max() == 1  # roll-outs stay in the log's range
+
+
+def test_the_disturbance_is_the_models_error_on_rows_that_it_has_not_seen():
+    """A network that says 0 misses changes of 3 in one column and of 4 in the rows that were not drawn for it, of 0 in the
+    others."""
+    network = jax.tree.map(jnp.zeros_like, MLP(2, 5, (), key=jax.random.key(0)))
+    drawn = np.array([1.0, 1.0, 0.0, 0.0])
+    changes = np.array([[3, 0], [3, 0], [3, 4], [3, 4]], np.float32)
+    assert _residual((network,), np.zeros((4, 2)), changes, [drawn]) == pytest.approx([3, 4])
+    all_seen = _residual((network,), np.zeros((4, 2)), changes, [np.ones(4)])
+    assert all_seen == pytest.approx([3, np.sqrt(8)])
 
 
 def below(level):

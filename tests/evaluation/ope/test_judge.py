@@ -182,6 +182,19 @@ def test_what_a_policy_costs_after_it_has_left_the_log_is_between_nothing_and_wh
     assert judge._modelled("return", losing, 0.0, 0.95).lower == pytest.approx(-1.5 - 1.6449 * spread, rel=1e-4)
 
 
+def test_what_disturbed_roll_outs_cost_counts_as_well(judge):
+    one, blank = np.ones((1, 1, 1), np.float32), np.zeros((1, 1, 1, 1), np.float32)
+    always = (one, one, one, one, 0.99)
+    rolled = RollOuts(blank, blank, 10 * one, 4 * one, *always)
+    both = replace(rolled, disturbed=RollOuts(blank, blank, 16 * one, 6 * one, *always))
+    cost, returned = (judge._modelled(signal, both, 0.0, 0.95) for signal in ("cost", "return"))
+    assert (cost.value, returned.value) == pytest.approx((5, 13))
+    assert cost.upper == pytest.approx(6 + 1.6449 * judge.calibration.modelled_spread("cost", 6.0), rel=1e-4)
+    assert cost.lower == judge._modelled("cost", rolled, 0.0, 0.95).lower
+    assert returned.lower == judge._modelled("return", rolled, 0.0, 0.95).lower
+    assert returned.upper > judge._modelled("return", rolled, 0.0, 0.95).upper
+
+
 def test_the_distance_from_a_source_is_in_units_of_its_noise(judge):
     log, clones = judge.log, judge.calibration.clones
     rows, written = np.arange(0, len(log), 7), dict(sources_of(log))

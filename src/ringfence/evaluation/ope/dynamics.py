@@ -15,7 +15,10 @@ too. The upper bound of the cost goes further: it counts no end by a level, beca
 Roll-outs begin where episodes do, and an error there is in all that follows, so that the networks learn more from the first
 steps of episodes, of which a log has few.
 
-The roll-outs take the networks' expected next state. The plant's own noise, if it has any, is left out.
+The roll-outs take the networks' expected next state. The plant's own noise, if it has any, is left out. But where a
+policy may change from one gait to another, small errors decide when it does, and roll-outs without any show one of the
+two. So there are others, with the networks' own error as noise, where no logged episode terminated: elsewhere disturbed
+controllers are imagined to fall. What a policy earns and costs lies between what both say.
 
 A policy that does not stay among the log's states comes to where the networks contradict each other. A mean of networks
 goes on there as if nothing had happened: robots that fall are imagined to run. So a roll-out may make as many disputed
@@ -23,8 +26,8 @@ steps as nearly all logged episodes have. What it earns and costs after that is 
 (MOReL ends it there), and what is imagined.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -48,6 +51,8 @@ STARTS = 40  # roll-outs in each plant
 USUAL = 0.97  # a step is disputed if the networks differ more than on this share of logged rows
 USUAL_EPISODES = 0.97  # a roll-out that has more of them than this share of logged episodes has left the log
 EPISODES = 100  # so many of them are looked at
+DISTURBED = 0.7  # of the networks' error on rows that they have not seen
+UNSEEN = 5_000  # so many of these rows for each network
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +69,7 @@ class RollOuts:
     known: Rows  # 1 until the roll-out leaves the log's states, then 0
     discount: float
     unknown_reward: float = 0.0  # what a step is taken to earn after that
+    disturbed: "RollOuts | None" = None  # the same policy in disturbed plants
 
     @property
     def returned(self) -> NDArray[np.float64]:
@@ -135,6 +141,10 @@ class Dynamics:
     usual: float = 1.0  # how far the networks differ at most on nearly all logged rows
     allowed: float = np.inf  # disputed steps that nearly all logged episodes do not exceed
     unknown_reward: float = 0.0  # of a step after that: the log's poorest episode's mean, or 0 if that is positive
+    residual: Rows | float = (
+        0.0  # root mean square error of each observation's change, on rows that a network did not see
+    )
+    terminates: bool = True  # whether logged episodes do
 
     def step(self, observations: Rows, actions: Rows) -> tuple[Rows, Rows, Rows, Rows]:
         """(next observations, (reward, cost), probabilities of termination, how far the networks differ) in each plant, from
@@ -154,7 +164,12 @@ class Dynamics:
         return following, signals, ends, apart
 
     def roll_out(self, act: Act, horizon: int, discount: float) -> RollOuts:
-        """The policy in every plant, from the same starts."""
+        """The policy in every plant, from the same starts; where no logged episode terminated also in disturbed plants."""
+        calm = self._roll_out(act, horizon, discount, 0.0)
+        return calm if self.terminates else replace(calm, disturbed=self._roll_out(act, horizon, discount, DISTURBED))
+
+    def _roll_out(self, act: Act, horizon: int, discount: float, noise: float) -> RollOuts:
+        rng = np.random.default_rng(0)
         now = np.stack([self.starts] * len(self.networks))
         alive, disputed = np.ones((3, *now.shape[:2]), np.float32), np.zeros(now.shape[:2], np.float32)
         kept: list[tuple[Rows, ...]] = []
@@ -162,6 +177,9 @@ class Dynamics:
             wanted = np.asarray(act(now.reshape(-1, now.shape[-1])), np.float32)
             actions = np.clip(wanted.reshape(*now.shape[:2], -1), self.low, self.high)
             following, signals, ends, apart = self.step(now, actions)
+            if noise:
+                moved = noise * self.residual * rng.standard_normal(following.shape, np.float32)
+                following = np.clip(following + moved, self.least, self.most)
             disputed = disputed + (apart > 1)
             known = (disputed <= self.allowed).astype(np.float32)
             kept.append((now, actions, signals[..., 0], signals[..., 1], *alive, known))
@@ -197,6 +215,7 @@ def fit_dynamics(log: Dataset, horizon: int, *, members: int = MEMBERS, steps: i
     draws = [np.where((fold != member) | few, weights, 0.0) for member in range(members)]
     networks = fit_networks(x, y, draws, HIDDEN, transition_loss, steps, seed)
     usual, allowed = _disputes(networks, x, log, horizon, rng)
+    residual = _residual(networks, x, scaled[:, : changes.shape[1]], draws) * outputs[1][: changes.shape[1]]
     count = min(STARTS, len(lengths))
     first = log.observations[rng.choice(log.episode_starts, count, replace=False)]
     poorest = min((np.add.reduceat(log.rewards, log.episode_starts) / lengths).min(), 0.0)
@@ -206,7 +225,7 @@ def fit_dynamics(log: Dataset, horizon: int, *, members: int = MEMBERS, steps: i
     most = np.maximum(log.observations.max(0), np.where(np.isfinite(beyond_doubt.high), beyond_doubt.high, -np.inf))
     return Dynamics(
         networks, first, log.action_low, log.action_high, least, most, signals.min(0), signals.max(0),
-        inputs, outputs, trips, beyond_doubt, usual, allowed, float(poorest),
+        inputs, outputs, trips, beyond_doubt, usual, allowed, float(poorest), residual, bool(log.terminations.any()),
     )  # fmt: skip
 
 
@@ -214,6 +233,18 @@ def transition_loss(raw: jax.Array, target: jax.Array) -> jax.Array:
     """Squared error of change, reward and cost, log-likelihood of terminations."""
     squares = ((raw[:, :-1] - target[:, :-1]) ** 2).mean(0).sum()
     return jnp.asarray(squares + (jax.nn.softplus(raw[:, -1]) - target[:, -1] * raw[:, -1]).mean())
+
+
+def _residual(networks: tuple[MLP, ...], x: Rows, changes: Rows, draws: Sequence[NDArray[np.float64]]) -> Rows:
+    """The root mean square error of each column, of networks on rows that they did not learn from, if there are any."""
+    squares = []
+    for network, drawn in zip(networks, draws, strict=True):
+        unseen = np.flatnonzero(drawn == 0) if (drawn == 0).any() else np.arange(len(x))
+        some = unseen[np.linspace(0, len(unseen) - 1, min(len(unseen), UNSEEN)).astype(int)]
+        squares.append(
+            ((np.asarray(network(jnp.asarray(x[some])))[:, : changes.shape[1]] - changes[some]) ** 2).mean(0)
+        )
+    return np.asarray(np.sqrt(np.mean(squares, 0)), np.float32)
 
 
 def _disputes(

@@ -174,10 +174,14 @@ class Judge:
     def _modelled(self, signal: str, rolled: RollOuts, distance: float, confidence: float) -> Estimate:
         """By roll-outs. What a policy earns and costs after it has left the log's states, or passed a level of which one
         cannot be sure, lies between nothing and what is imagined: each bound takes its own end, and the value is in the
-        middle. The upper bound of the cost counts no end by a level."""
-        by_return = (rolled.known_return, rolled.returned)
-        ends = by_return if signal == "return" else (rolled.known_cost, rolled.cost)
-        least, most = (self._around(signal, end(*ends), distance, confidence) for end in (np.minimum, np.maximum))
+        middle, and so between what it is with and without disturbances. The upper bound of the cost counts no end by a
+        level."""
+        ends = [
+            value
+            for each in (rolled, *([rolled.disturbed] if rolled.disturbed else []))
+            for value in ((each.known_return, each.returned) if signal == "return" else (each.known_cost, each.cost))
+        ]
+        least, most = (self._around(signal, end(ends, axis=0), distance, confidence) for end in (np.min, np.max))
         upper = most.upper
         if signal == "cost":
             upper = max(upper, self._around(signal, rolled.greatest_cost, distance, confidence).upper)
