@@ -176,11 +176,11 @@ class Judge:
         cannot be sure, lies between nothing and what is imagined: each bound takes its own end, and the value is in the
         middle, and so between what it is with and without disturbances. The upper bound of the cost counts no end by a
         level."""
-        ends = [
-            value
-            for each in (rolled, *([rolled.disturbed] if rolled.disturbed else []))
-            for value in ((each.known_return, each.returned) if signal == "return" else (each.known_cost, each.cost))
-        ]
+        every = [rolled, rolled.disturbed] if rolled.disturbed else [rolled]
+        if signal == "return":
+            ends = [end for each in every for end in (each.known_return, each.returned)]
+        else:
+            ends = [end for each in every for end in (each.known_cost, each.cost)]
         least, most = (self._around(signal, end(ends, axis=0), distance, confidence) for end in (np.min, np.max))
         upper = most.upper
         if signal == "cost":
