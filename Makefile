@@ -11,7 +11,7 @@ PYTEST := XLA_FLAGS="$(XLA_FLAGS) --xla_cpu_multi_thread_eigen=false" OMP_NUM_TH
 .PHONY: help venv demo test quick lint browser bench bench-peers bench-policy clean
 
 help:
-	@echo "make demo   learn safe policies from a log and look at them (six to eight minutes)"
+	@echo "make demo   learn safe policies from a log and look at them (three to eight minutes)"
 	@echo "make test   lint, types and every test (seven to seventeen minutes)"
 	@echo "make quick  the tests of data, policies and equations only (about a minute)"
 	@echo "make bench  measure speed and memory (about twenty minutes)"
