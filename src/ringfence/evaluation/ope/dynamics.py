@@ -141,9 +141,7 @@ class Dynamics:
     usual: float = 1.0  # how far the networks differ at most on nearly all logged rows
     allowed: float = np.inf  # disputed steps that nearly all logged episodes do not exceed
     unknown_reward: float = 0.0  # of a step after that: the log's poorest episode's mean, or 0 if that is positive
-    residual: Rows | float = (
-        0.0  # root mean square error of each observation's change, on rows that a network did not see
-    )
+    residual: Rows | float = 0.0  # root mean square error of each observation, on rows that a network did not see
     terminates: bool = True  # whether logged episodes do
 
     def step(self, observations: Rows, actions: Rows) -> tuple[Rows, Rows, Rows, Rows]:
