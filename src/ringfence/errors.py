@@ -96,6 +96,10 @@ class WouldOverwrite(RingfenceError):
     """The output exists already, and nothing is overwritten without asking."""
 
 
+class NoCacheDirectory(RingfenceError):
+    """There is no safe place for what ringfence can make again."""
+
+
 class SimulatorError(RingfenceError):
     """An environment failed, or gave numbers that make no sense."""
 

@@ -6,10 +6,14 @@ import os
 import platform
 import re
 import secrets
+import stat
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from ringfence.errors import NoCacheDirectory
 
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.tmp(\.[^.]+)?")  # the names that `atomic_write` gives
 
@@ -88,10 +92,34 @@ def digest(content: Any) -> str:
 
 def cache_directory() -> Path:
     """Where ringfence keeps what it can make again: $RINGFENCE_CACHE, else ringfence under $XDG_CACHE_HOME, else
-    ~/.cache/ringfence."""
-    if own := os.environ.get("RINGFENCE_CACHE"):
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ringfence"
+    ~/.cache/ringfence; for a user without a home directory one of the user's own among the temporary files."""
+    if asked := os.environ.get("RINGFENCE_CACHE"):
+        try:
+            return Path(asked).expanduser()
+        except RuntimeError:
+            raise NoCacheDirectory(f"RINGFENCE_CACHE={asked}: no such home directory; write the path in full") from None
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ringfence"
+    except RuntimeError:  # neither HOME nor an entry for this user in the list of users, as in some containers
+        return private_temporary_directory()
+
+
+def private_temporary_directory() -> Path:
+    """A directory among the temporary files that only this user can read and write; made if it is not there. Programs are
+    loaded from it, so one that somebody else could have filled is refused."""
+    try:
+        path = Path(tempfile.gettempdir()) / f"ringfence-{os.getuid()}"
+        path.mkdir(mode=0o700, exist_ok=True)
+        found = path.lstat()
+    except OSError as error:
+        raise NoCacheDirectory(
+            f"there is no home directory, and {error}; name a directory with RINGFENCE_CACHE"
+        ) from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise NoCacheDirectory(
+            f"there is no home directory, and {path} is not this user's alone; name another directory with RINGFENCE_CACHE"
+        )
+    return path
 
 
 def machine_fingerprint() -> str:

@@ -5,6 +5,7 @@ import platform
 from typing import Any
 
 from ringfence.cli.options import add_verb
+from ringfence.errors import NoCacheDirectory
 
 EXTRAS = {
     "mujoco": ("gymnasium", "mujoco", "imageio"),
@@ -28,7 +29,6 @@ def report() -> list[tuple[str, str]]:
     import jax
 
     from ringfence import __version__
-    from ringfence.files import cache_directory
     from ringfence.kernels import computation, explanation
 
     devices = jax.devices()
@@ -39,9 +39,18 @@ def report() -> list[tuple[str, str]]:
         ("Python", f"{platform.python_version()}, {platform.system()} {platform.machine()}"),
         ("JAX", f"{jax.__version__}, {len(devices)} {devices[0].platform} device{'s' * (len(devices) > 1)}"),
         ("computation", computes if not why else f"{computes}, because {' '.join(why.split())}"),
-        ("cache", str(cache_directory())),
+        ("cache", _cache()),
     ]
     return lines + [(name, _installed(packages)) for name, packages in EXTRAS.items()]
+
+
+def _cache() -> str:
+    from ringfence.files import cache_directory
+
+    try:
+        return str(cache_directory())
+    except NoCacheDirectory as error:
+        return f"none, because {error}"
 
 
 def _installed(packages: tuple[str, ...]) -> str:
