@@ -7,6 +7,7 @@ since the command: loading, compiling and the detector count, evaluation does no
 evaluated in the same episodes. A policy is good if its mean discounted cost is inside the limit and its mean return above
 that of cloning the safe episodes (BC-Safe, given as many steps). Two times are reported: that of the first good policy, and
 that from which on all are good. A user without a simulator cannot pick the right moment to stop, so the second one counts.
+For our methods the seconds at which each stage of the training ended are kept as well ("stages").
 """
 
 import argparse
@@ -27,15 +28,18 @@ from benchmarks.child import ROOT, MeasurementFailed, measure
 from benchmarks.osrl_methods import OSRL_METHODS
 from benchmarks.reallog import as_arrays, log_path
 
+from ringfence.files import read_json, write_json
+
 TASK = "halfcheetah-torque"
 RESULTS = ROOT / "results" / "time_to_policy.json"
 OURS = {"ringfence CPQ": "cpq"}
+STAGES = "stages.json"  # beside the policies of a run: the seconds since the command at which each stage ended
 
 
 def train_ours(
     log: str, method: str, folder: str, began: float, limit: float, steps: int, every: int, settings: dict[str, Any]
 ) -> dict[str, Any]:
-    """Train as `ringfence train` does, with policies saved in place of evaluations."""
+    """Train as `ringfence train` does, with policies saved in place of evaluations, and STAGES beside them."""
     from ringfence.algorithms import METHODS
     from ringfence.data import load_file
     from ringfence.training import Plan, run
@@ -44,6 +48,7 @@ def train_ours(
 
     use_compilation_cache()
     saved: dict[str, Any] = {}
+    ended: dict[str, float] = {}
     if "hidden" in settings:
         settings = {**settings, "hidden": tuple(settings["hidden"])}
 
@@ -54,8 +59,12 @@ def train_ours(
         saved[str(step)] = {"seconds": seconds, "cpu_seconds": cpu}
         return {"return": 0.0, "discounted_cost": 0.0}  # not simulated here
 
+    def note(row: dict[str, Any]) -> None:
+        ended[row["stage"]] = time.time() - began  # the last line of a stage is made at its end
+
     plan = Plan(METHODS[method](**settings), (Member(0, limit),), steps=steps, evaluate_every=every)
-    run(load_file(log), plan, evaluate=save, progress=False)
+    run(load_file(log), plan, evaluate=save, progress=False, observe=note)
+    write_json(Path(folder) / STAGES, ended)
     return saved
 
 
@@ -114,7 +123,7 @@ def compare(limit: float, log: Path, options: argparse.Namespace) -> dict[str, A
     common = {"limit": limit, "steps": options.steps, "every": options.every}
     widths = {"hidden": [options.width, options.width]}
 
-    def ours(method: str) -> dict[str, Any]:
+    def ours(method: str) -> tuple[dict[str, Any], dict[str, float]]:
         with tempfile.TemporaryDirectory() as folder:
             arguments = {"log": str(log), "method": method, "folder": folder, "settings": widths, **common}
             saved = measure("benchmarks.time_to_policy:train_ours", {**arguments, "began": time.time()})
@@ -122,16 +131,19 @@ def compare(limit: float, log: Path, options: argparse.Namespace) -> dict[str, A
                 step: evaluate(Policy.load(Path(folder) / f"{step}.safetensors"), limit, options.episodes)
                 for step in saved
             }
-        return {step: {**times, **scores[step]} for step, times in saved.items()}
+            stages = read_json(Path(folder) / STAGES)
+        return {step: {**times, **scores[step]} for step, times in saved.items()}, stages
 
-    clone = ours("bc-safe")
-    bar = list(clone.values())[-1]["return"]
-    measured["BC-Safe"] = {"return": bar, **{key: list(clone.values())[-1][key] for key in ("discounted_cost",)}}
+    clone, stages = ours("bc-safe")
+    last = list(clone.values())[-1]
+    bar = last["return"]
+    measured["BC-Safe"] = {"return": bar, "discounted_cost": last["discounted_cost"], "stages": stages}
     for label, method in OURS.items():
-        points = ours(method)
-        measured[label] = judged(
+        points, stages = ours(method)
+        found = judged(
             points, bar, limit, lambda step, points=points: {k: points[step][k] for k in ("return", "discounted_cost")}
         )
+        measured[label] = {**found, "stages": stages}
     for name in options.methods if options.python else ():
         measured[f"osrl-lib {name}"] = peer(name, limit, log, bar, common, options)
     return measured
@@ -174,6 +186,21 @@ def table(numbers: dict[str, Any]) -> report.Table:
     return report.table("Time to a policy that holds its limit and beats the safe clone, HalfCheetah", columns, rows)
 
 
+def notes(numbers: dict[str, Any]) -> list[str]:
+    """For each training of ours with a detector, when its stage ended and what share of the time to a good policy that is."""
+    lines = []
+    for limit, methods in numbers["limits"].items():
+        for name, value in methods.items():
+            if (seconds := value.get("stages", {}).get("detector")) is None:
+                continue
+            good = value["good_from_then_on_seconds"]
+            share = "" if good is None else f", {100 * seconds / good:.0f} % of the time until its policies were good"
+            lines.append(
+                f"limit {limit}, {name}: the detector's stage ended after {seconds:.0f} s, start and compilation included{share}"
+            )
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Seconds from the command to a good policy, ours beside others'.")
     parser.add_argument("--python", help="Python of the environment that has the others; without it only ours")
@@ -198,6 +225,7 @@ def main() -> None:
         numbers["load_average"] = machine.load_average()
         report.write(options.out, numbers)
     Console().print(table(numbers).for_terminal())
+    print("\n".join(notes(numbers)))
     print(f"wrote {options.out}", file=sys.stderr)
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jax
@@ -14,9 +15,11 @@ from benchmarks.evaluation import share_of_run
 from benchmarks.flops import matrix_flops
 from benchmarks.osrl_methods import episode_limit
 from benchmarks.report import rounded
-from benchmarks.time_to_policy import judged
+from benchmarks.time_to_policy import STAGES, judged, notes, train_ours
 
 from ringfence.algorithms import Spec
+from ringfence.behaviour.collect import collect_dataset
+from ringfence.data import save
 from ringfence.kernels import calls
 from ringfence.networks import MLP
 
@@ -76,6 +79,34 @@ def test_the_time_to_a_policy_is_that_of_the_first_good_one_and_of_the_first_aft
     assert (
         judged(saved, 2000.0, 40.0, lambda step: {"return": 0.0, "discounted_cost": 0.0})["first_good_seconds"] is None
     )
+
+
+def test_the_time_at_which_each_stage_ended_is_kept(tmp_path):
+    log = tmp_path / "log.npz"
+    save(collect_dataset("reactor", 1200, seed=0, workers=1), log)
+    settings = {"hidden": [16, 16], "batch_size": 32, "ood_samples": 2, "cvae_steps": 30}
+    began = time.time()
+    saved = train_ours(str(log), "cpq", str(tmp_path), began, limit=20.0, steps=20, every=10, settings=settings)
+    ended = json.loads((tmp_path / STAGES).read_text())
+    assert list(saved) == ["10", "20"]  # and nothing else: the policies' steps
+    assert list(ended) == ["detector", "policy"]
+    assert 0 < ended["detector"] < saved["10"]["seconds"] < saved["20"]["seconds"] <= ended["policy"]
+    assert ended["policy"] <= time.time() - began
+
+
+def test_a_note_says_what_share_of_the_time_to_a_policy_the_detector_took():
+    """Five of fifty seconds; the clone has no detector, a peer has no stages."""
+    good = {"curve": [], "good_from_then_on_seconds": 50.0, "stages": {"detector": 5.0, "policy": 60.0}}
+    methods = {
+        "ringfence CPQ": good,
+        "BC-Safe": {"return": 1.0, "stages": {"policy": 9.0}},
+        "osrl-lib CPQ": {"failed": ""},
+    }
+    (note,) = notes({"limits": {"60": methods}})
+    assert "after 5 s" in note
+    assert "10 % of the time" in note
+    (never,) = notes({"limits": {"60": {"ringfence CPQ": {**good, "good_from_then_on_seconds": None}}}})
+    assert "%" not in never
 
 
 def test_a_peer_gets_the_episode_limit_that_it_turns_into_our_discounted_one():
