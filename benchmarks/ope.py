@@ -22,8 +22,10 @@ from benchmarks.ope_policies import PARTS, ROBOTS, TRAINED, reactor_policies, ro
 from ringfence.behaviour.collect import collect_dataset
 from ringfence.evaluation import Evaluator
 from ringfence.evaluation.ope.judge import Judge, at_most
+from ringfence.training.defaults import CONFIDENCE
 
 TAIL = 0.1
+LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975, 0.99)  # bounds of the cost are kept at these confidences
 
 
 def append(out, row):
@@ -47,8 +49,10 @@ def done(out):
 def record(out, task, kind, name, judge, policy, limit, truth, part="development"):
     """Judge a policy and write the judgement beside the truth (true_* of the row)."""
     began = time.process_time()
-    j = judge(policy, limit, name=name)
+    evidence = judge.evidence(policy, limit)
+    j = judge.judgement(evidence, limit, CONFIDENCE, name)
     seconds = time.process_time() - began
+    bounds = [judge.judgement(evidence, None, level, name).cost.upper for level in LEVELS]
     append(out, {
         "task": task, "kind": kind, "policy": name, "part": part, "limit": limit, "rows": j.rows,
         "return": j.returned.value, "return_lower": j.returned.lower, "return_upper": j.returned.upper,
@@ -62,7 +66,8 @@ def record(out, task, kind, name, judge, policy, limit, truth, part="development
         "return_is_bounded": j.return_is_bounded, "backups": [j.backups.value, j.backups.upper],
         "modelled": j.modelled and [j.modelled.value, j.modelled.upper],
         "calibration": j.calibration_spread, "importance_episodes": j.second_opinion.effective_episodes,
-        "largest_source": max(source.cost for source in j.sources), "seconds": seconds,
+        "largest_source": max(source.cost for source in j.sources), "noisy": j.noisy, "seconds": seconds,
+        "levels": LEVELS, "cost_bounds": bounds,
     })  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import ringfence
 from ringfence import algorithms
-from ringfence.algorithms import CBPL, CPQ, BCQLag, BEARLag, PaperCPQ, cpq_departures
+from ringfence.algorithms import CBPL, CPQ, BCQLag, BEARLag, PaperCPQ, cpq_departures, cpq_handout, cpq_imagined
 from ringfence.cli import build_parser
 from ringfence.data import summarise
 from ringfence.deploy import guard_rules, reference
@@ -330,6 +330,24 @@ IN_SENTENCES = [
     ("how-sure.md", f"{dynamics.DISTURBED} of the networks' error on rows that they have not seen"),
     ("how-sure.md", f"at least {opinion.LEAST_EFFECTIVE:.0f} effective episodes"),
     ("how-sure.md", f"within a factor of {opinion.MOST_APART:.0f} of 1"),
+    ("how-sure.md", f"differ by less than {dynamics.ROUNDING:.1%} of its own standard deviation"),
+    ("how-sure.md", f"roll-outs from the {dynamics.STARTS} first states"),
+    ("how-sure.md", f"Where at most {dynamics.RARELY:.0%} of the logged episodes terminated"),
+    ("cpq.md", f"for {cpq_handout.EPISODES} whole episodes"),
+    ("cpq.md", f"{cpq_handout.NOISE} of what a network leaves unexplained as noise"),
+    ("cpq.md", f"is seen in {cpq_handout.SHAKEN_EPISODES} other episodes"),
+    ("cpq.md", f"where the model gives termination more than {cpq_handout.TERMINATED}"),
+    ("cpq.md", f"gains, from {1 - cpq_handout.FARTHEST} to {1 + cpq_handout.FARTHEST}"),
+    ("cpq.md", f"averaged over its last {cpq_handout.CLONE_MEMORY} steps"),
+    ("cpq.md", f"{cpq_imagined.AIM} l for a gain up to 1; {cpq_handout.RAISED} l for a greater one"),
+    (
+        "cpq.md",
+        f"with a gain of 1 (by {cpq_handout.COMPLETED:.0%}), or than with the clone (by {cpq_handout.STEADY:.0%})",
+    ),
+    (
+        "cpq.md",
+        f"in the first {cpq_imagined.SETTLED:,} steps, where the model leaves more than {cpq_imagined.PREDICTED:.0%}",
+    ),
     ("limits.md", f"if less than {cpq_departures.LEAST_SAFE:.0%} of the logged actions are safe"),
 ]
 

@@ -42,7 +42,7 @@ TERMINATED = 0.15  # an imagined episode ends where an end is likelier; the mode
 CLONED = 10_000  # rows that the clone must have seen
 CLONE_MEMORY = 500  # steps that the clone is averaged over: single iterates may fall on Hopper
 RAISED = 0.88  # of the limit: what a gain over 1 may cost. True costs were up to 1.17 times what the models said
-COMPLETED = 0.02  # of the episodes: a gain may end early in so many more than the averaged actor does
+COMPLETED = 0.02  # of the episodes: a gain may raise the share that ends early by at most this
 STEADY = 0.15  # the same, in comparison with the clone
 LEAST_SAVED = 1 / 3  # of an episode: where a pacer saves for less, the clone does not save for it
 
@@ -88,8 +88,8 @@ class SafeClone(eqx.Module):
 
     @property
     def counts(self) -> Bool[Array, ""]:
-        """Whether it is a candidate: it has learned, and not from every episode. Where all of them are inside the limit it
-        clones all controllers at once, and the mean of their actions may be nobody's."""
+        """Whether it is a candidate: it has learned, and not from every episode. If all are inside the limit it would
+        average over all controllers, and no controller took that mean action."""
         return (self.rows >= CLONED) & (self.others > 0.0)
 
 

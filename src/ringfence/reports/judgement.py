@@ -101,6 +101,7 @@ def details(judgement: Judgement) -> list[str]:
     )
     lines = [
         f"checked on the log's own behaviours: {checks}",
+        *unchecked_line(judgement),
         f"uncertainty of the cost by backups: {judgement.sampling_spread:.2g} from the sample of episodes, "
         f"{judgement.calibration_spread:.2g} from that check (standard deviations)",
         *model_line(judgement),
@@ -113,6 +114,13 @@ def details(judgement: Judgement) -> list[str]:
     return lines
 
 
+def unchecked_line(judgement: Judgement) -> list[str]:
+    if not judgement.unchecked:
+        return []
+    names = ", ".join(judgement.unchecked)
+    return [f"not checked, because they have no whole reference episode: {names}. The error there is not known"]
+
+
 def in_model(source: SourceCheck) -> str:
     return "" if source.modelled_cost is None else f" (in the model {source.modelled_cost:.4g})"
 
@@ -122,12 +130,21 @@ SHORTER = 0.9  # an episode that lasts less than this share of the log's ends ea
 
 def model_line(judgement: Judgement) -> list[str]:
     if judgement.modelled is None:
-        return []
+        return noisy_line(judgement)
     return [
         *length_line(judgement),
         f"cost by backups alone {judgement.backups.value:.4g}, in a model of the plant {judgement.modelled.value:.4g}; "
         f"{judgement.support.foreign_modelled:.0%} of the steps in the model are unlike the log, and "
         f"{judgement.support.leaving:.0%} of the episodes come to states on which its networks contradict each other",
+    ]
+
+
+def noisy_line(judgement: Judgement) -> list[str]:
+    if not judgement.noisy:
+        return []
+    return [
+        "judged without a model of the plant: roll-outs leave noise out, and a good part of the changes of "
+        f"{', '.join(judgement.noisy)} does not follow from state and action"
     ]
 
 
@@ -149,7 +166,8 @@ def tail_line(judgement: Judgement) -> str:
             f"; {judgement.share_over_limit:.0%} of episodes are over the limit, at most "
             f"{judgement.share_over_limit_at_most:.0%}"
         )
-    return f"{line}, if costs scatter as they do in the log"
+    wider = "" if judgement.modelled is None else " or in the model, whichever is worse"
+    return f"{line}, if costs scatter as they do in the log{wider}"
 
 
 def print_disagreements(verdicts: Sequence[Verdict], judgements: Sequence[Judgement], console: Console) -> None:

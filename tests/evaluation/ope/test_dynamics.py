@@ -1,6 +1,7 @@
 """Roll-outs in a model of the plant."""
 
 from dataclasses import replace
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -23,6 +24,7 @@ from ringfence.evaluation.ope.dynamics import (
 from ringfence.evaluation.ope.regression import draw_weights
 from ringfence.networks import MLP
 
+by_plant = partial(np.mean, axis=1)
 ENDS = 0.1  # the probability that an episode terminates in a step
 
 
@@ -50,8 +52,8 @@ def plant():
 def test_a_roll_out_adds_up_discounted_steps_that_are_still_alive(plant):
     rolled = plant.roll_out(lambda s: s, 3, 0.9)  # the action is the state, cut off at 4: s = 8, 6, 4
     alive = 0.9 * (1 - ENDS)
-    assert rolled.returned == pytest.approx([8 + 6 * alive + 4 * alive**2] * 2)
-    assert rolled.cost == pytest.approx([12 * (1 + alive + alive**2)] * 2)
+    assert by_plant(rolled.imagined_return) == pytest.approx([8 + 6 * alive + 4 * alive**2] * 2)
+    assert by_plant(rolled.imagined_cost) == pytest.approx([12 * (1 + alive + alive**2)] * 2)
     last = np.zeros(rolled.alive.shape, bool)
     last[2] = True
     assert rolled.share(last) == pytest.approx(alive**2 / (1 + alive + alive**2))
@@ -63,7 +65,7 @@ def test_a_plant_is_the_mean_of_all_networks_but_one_and_the_jackknife_makes_a_s
     # s' = 8 - push x 4, where push is the mean of the two others: 1, 7 / 8, 3 / 8
     assert rolled.observations[1, :, 0, 0] == pytest.approx([4, 4.5, 6.5])
     returned = 8 + 0.9 * (1 - ENDS) * np.array([4, 4.5, 6.5])
-    assert rolled.returned == pytest.approx(returned)
+    assert by_plant(rolled.imagined_return) == pytest.approx(returned)
     apart = model.step(rolled.observations[0], rolled.actions[0])[3]
     assert apart == pytest.approx(np.std([1, 2, 6]) / 2 * np.ones((3, 5)))  # changes of -1, -2 and -6
     # Of a mean, the jackknife is the standard error: std / sqrt(n). Leaving one out: (sum - x) / (n - 1).
@@ -85,6 +87,80 @@ def test_where_no_logged_episode_terminates_there_are_disturbed_roll_outs_too(pl
     np.testing.assert_array_equal(again.disturbed.observations, rolled.disturbed.observations)
     narrow = replace(calm, terminates=False, most=np.ones(1, np.float32)).roll_out(lambda s: 0 * s, 10, 0.9)
     assert narrow.disturbed.observations.max() == 1  # roll-outs stay in the log's range
+
+
+def test_the_same_disturbance_moves_every_plant(plant):
+    """How far the plants differ is then a difference of the networks, and not of the noise."""
+    moved = replace(plant, terminates=False, residual=np.array([0.5], np.float32)).roll_out(lambda s: 0 * s, 4, 0.9)
+    first, second = np.moveaxis(moved.disturbed.observations, 1, 0)
+    np.testing.assert_array_equal(first, second)
+    assert first[3].std() > 0.1
+
+
+def rolled_out(costs, **changes):
+    """Of one step: costs (plants, roll-outs), all alive."""
+    costs = np.asarray(costs, np.float32)[None]
+    one, blank = np.ones_like(costs), np.zeros((*costs.shape, 1), np.float32)
+    return RollOuts(blank, blank, 0 * one, costs, one, one, one, one, 0.9, **changes)
+
+
+def test_ends_scatter_and_start_spread_are_of_calm_and_disturbed_roll_outs():
+    calm, wild = [[1.0, 3.0], [2.0, 2.0]], [[0.0, 8.0], [5.0, 7.0]]
+    rolled = rolled_out(calm, disturbed=rolled_out(wild))
+    least, most = rolled.ends("cost")
+    assert (least.tolist(), most.tolist()) == ([2, 2], [4, 6])
+    assert rolled.greatest_cost.tolist() == [4, 6]
+    assert sorted(rolled.scatter) == [-4, -1, 1, 4]  # of the disturbed ones, around the mean of their plant
+    # Means over plants by start: 1.5 and 2.5, 2.5 and 7.5; standard errors 0.5 and 2.5.
+    assert rolled.start_spread("cost") == pytest.approx(2.5)
+    assert rolled_out(calm).start_spread("cost") == pytest.approx(0.5)
+    assert rolled_out([[1.0], [2.0]]).start_spread("cost") == 0
+    assert rolled_out(calm).scatter.tolist() == [-1, 1, 0, 0]
+
+
+def test_the_most_that_a_policy_costs_counts_no_end_by_a_level_in_disturbed_roll_outs_either():
+    none = np.zeros((1, 1, 2), np.float32)
+    fallen = replace(rolled_out([[5.0, 7.0]]), alive=none, perhaps_alive=none)
+    rolled = rolled_out([[1.0, 3.0]], disturbed=fallen)
+    assert rolled.ends("cost")[1].tolist() == [2]
+    assert rolled.greatest_cost.tolist() == [6]
+
+
+@pytest.mark.parametrize(("terminated", "often"), [(0, False), (2, False), (3, True)])
+def test_hardly_any_termination_is_one_of_twenty_episodes_at_most(terminated, often):
+    """Of 50 episodes of ten steps."""
+    rng, ends = np.random.default_rng(0), np.arange(1, 501) % 10 == 0
+    ended = ends & (np.arange(500) < 10 * terminated)
+    states = rng.normal(size=(500, 1))
+    log = Dataset.from_arrays(
+        observations=states, next_observations=states, actions=rng.uniform(-1, 1, (500, 1)), rewards=np.ones(500),
+        costs=np.ones(500), terminations=ended, truncations=ends & ~ended, action_low=[-1.0], action_high=[1.0],
+    )  # fmt: skip
+    assert fit_dynamics(log, 10, members=2, steps=2).terminates is often
+
+
+def test_columns_whose_changes_are_noise_make_a_plant_noisy_and_a_clock_does_not():
+    """Columns: one that the action moves, a clock, noise that comes back to 0, one that never changes."""
+    rng, episodes, length = np.random.default_rng(0), 60, 20
+    moved, noise, rows = rng.normal(size=episodes), rng.normal(size=episodes), []
+    for step in range(length + 1):
+        action = rng.uniform(-1, 1, episodes)
+        clock = np.full(episodes, step / length)
+        rows.append((np.stack([moved, clock, noise, np.full(episodes, 7.0)], 1), action))
+        moved = 0.9 * moved + action / 2
+        noise = 0.7 * noise + 0.7 * rng.standard_normal(episodes)
+    states, actions = (np.stack(column, 1) for column in zip(*rows, strict=True))
+    count = episodes * length
+    log = Dataset.from_arrays(
+        observations=states[:, :-1].reshape(count, 4), next_observations=states[:, 1:].reshape(count, 4),
+        actions=actions[:, :-1].reshape(count, 1), rewards=np.ones(count), costs=np.ones(count),
+        terminations=np.zeros(count, bool), truncations=np.arange(1, count + 1) % length == 0,
+        action_low=[-1.0], action_high=[1.0],
+    )  # fmt: skip
+    model = fit_dynamics(log, length, members=2, steps=400)
+    assert model.noisy == (2,)
+    # Of x' = 0.7 x + e the change varies by 2 V (1 - 0.7), and e by V (1 - 0.7 ** 2): at least (1 + 0.7) / 2 is unexplained.
+    assert model.unexplained[2] > 0.8
 
 
 def test_the_disturbance_is_the_models_error_on_rows_that_it_has_not_seen():
@@ -123,11 +199,11 @@ def test_until_an_end_is_beyond_doubt_it_lies_between_here_and_there(plant):
     rolled, going_on = model.roll_out(lambda s: s, 5, 0.9), 0.9 * (1 - ENDS)
     assert rolled.perhaps_alive[:, 0, 0] == pytest.approx([1, 1 - ENDS, (1 - ENDS) ** 2, (1 - ENDS) ** 3, 0])
     certain = 12 * (1 + going_on + going_on**2)  # actions of 4, 4 and 4
-    assert rolled.known_cost == pytest.approx([certain] * 2)
-    assert rolled.cost == pytest.approx([certain + 6 * going_on**3] * 2)  # and one of 2
+    assert by_plant(rolled.known_cost) == pytest.approx([certain] * 2)
+    assert by_plant(rolled.imagined_cost) == pytest.approx([certain + 6 * going_on**3] * 2)  # and one of 2
     assert rolled.greatest_cost == pytest.approx([certain + 6 * going_on**3 + 3 * going_on**4] * 2)  # and one of 1
-    assert rolled.known_return == pytest.approx([8 + 6 * going_on + 4 * going_on**2] * 2)
-    assert rolled.returned == pytest.approx([8 + 6 * going_on + 4 * going_on**2 + 2 * going_on**3] * 2)
+    assert by_plant(rolled.known_return) == pytest.approx([8 + 6 * going_on + 4 * going_on**2] * 2)
+    assert by_plant(rolled.imagined_return) == pytest.approx([8 + 6 * going_on + 4 * going_on**2 + 2 * going_on**3] * 2)
 
 
 def test_a_fitted_model_keeps_states_in_the_logs_range_and_as_far_as_ends_are_in_doubt():
@@ -161,13 +237,17 @@ def test_after_more_disputed_steps_than_allowed_rewards_lie_between_little_and_w
     rolled, alive = model.roll_out(push, 3, 0.9), 0.9 * (1 - ENDS)
     assert rolled.known[:, :, 0].T.tolist() == [[1, 1, 1], [1, 0, 0], [1, 0, 0]]
     assert rolled.leaving == pytest.approx(2 / 3 * (1 - ENDS))  # an episode in ten has ended before
-    assert rolled.known_return == pytest.approx([8 + 4 * alive + 4 * alive**2, 8, 8])
-    assert rolled.returned[:2] == pytest.approx([8 + 4 * alive + 4 * alive**2, 8 + 4.5 * alive + 1 * alive**2])
+    assert by_plant(rolled.known_return) == pytest.approx([8 + 4 * alive + 4 * alive**2, 8, 8])
+    assert by_plant(rolled.imagined_return)[:2] == pytest.approx(
+        [8 + 4 * alive + 4 * alive**2, 8 + 4.5 * alive + 1 * alive**2]
+    )
     at_worst = replace(rolled, unknown_reward=-2.0)
-    assert at_worst.known_return == pytest.approx([rolled.returned[0], *[8 - 2 * alive - 2 * alive**2] * 2])
-    assert rolled.cost[:2] == pytest.approx([12, 12 + 12 * alive])
-    assert rolled.known_cost == pytest.approx([12, 12, 12])
-    assert replace(model, allowed=2.0).roll_out(push, 3, 0.9).known_return[1] > 12
+    assert by_plant(at_worst.known_return) == pytest.approx(
+        [rolled.imagined_return[0, 0], *[8 - 2 * alive - 2 * alive**2] * 2]
+    )
+    assert by_plant(rolled.imagined_cost)[:2] == pytest.approx([12, 12 + 12 * alive])
+    assert by_plant(rolled.known_cost) == pytest.approx([12, 12, 12])
+    assert replace(model, allowed=2.0).roll_out(push, 3, 0.9).known_return[1].mean() > 12
 
 
 def test_a_roll_out_that_has_terminated_leaves_no_more():
@@ -221,8 +301,8 @@ def test_a_fitted_model_foretells_a_policy_that_is_no_source_of_the_log():
     rolled = model.roll_out(lambda s: 0.4 * s, length, 0.9)
     # s' = 0.9 s - 0.2 s = 0.7 s, so that the sums are geometric; the cost is 0.4 s while that is below 1.
     start, total = model.starts.mean(), (1 - 0.63**length) / (1 - 0.63)
-    assert rolled.returned == pytest.approx([start * total] * 2, rel=0.05)
-    assert rolled.cost == pytest.approx([0.4 * start * total] * 2, rel=0.08)
+    assert by_plant(rolled.imagined_return) == pytest.approx([start * total] * 2, rel=0.05)
+    assert by_plant(rolled.imagined_cost) == pytest.approx([0.4 * start * total] * 2, rel=0.08)
 
 
 @pytest.mark.parametrize("episodes", [1, 2])
@@ -235,7 +315,7 @@ def test_members_share_the_episodes_of_a_log_with_too_few_for_folds(episodes):
         costs=actions[:, 0] ** 2,
         terminations=np.zeros(rows, bool), truncations=ends, action_low=[-1.0], action_high=[1.0],
     )  # fmt: skip
-    assert np.isfinite(fit_dynamics(log, 3, steps=2).roll_out(lambda s: 0 * s, 3, 0.9).cost).all()
+    assert np.isfinite(fit_dynamics(log, 3, steps=2).roll_out(lambda s: 0 * s, 3, 0.9).imagined_cost).all()
 
 
 def test_a_fitted_model_ends_episodes_at_levels_and_by_chance_where_none_explains_them():

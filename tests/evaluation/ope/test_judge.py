@@ -144,13 +144,13 @@ def test_with_a_model_of_the_plant_roll_outs_decide_and_backups_stand_beside_the
     rolled = RollOuts(blank, blank, 0 * one, costs[None, :, None] * one, one, one, one, one, 0.99)
     cost, (backups, modelled) = judge._estimates("cost", values, rolled, 0.0, 0.95)
     by_networks = np.sqrt(2 / 3 * (4 + 1 + 9))  # (n - 1) / n times the squares of 4 - 6, 5 - 6 and 9 - 6
-    spread = np.hypot(by_networks, judge.calibration.modelled_spread("cost", 6.0))
-    assert (cost.value, cost.upper) == pytest.approx((6, 6 + 1.6449 * spread), rel=1e-4)
+    measured = judge.calibration.modelled_spread("cost", 6.0)
+    width = np.hypot(2.9200 * by_networks, 1.6449 * measured)  # three plants: Student's t with two degrees of freedom
+    assert (cost.value, cost.upper) == pytest.approx((6, 6 + width), rel=1e-4)
     assert modelled == cost
     assert backups.value == pytest.approx(max(values.cost, 0.0))
     far, (same, _) = judge._estimates("cost", values, rolled, 2 * MOST_DISTANCE, 0.95)
-    spread = np.hypot(by_networks, 2 * judge.calibration.modelled_spread("cost", 6.0))
-    assert far.upper == pytest.approx(6 + 1.6449 * spread, rel=1e-4)
+    assert far.upper == pytest.approx(6 + np.hypot(2.9200 * by_networks, 1.6449 * 2 * measured), rel=1e-4)
     assert same == backups  # which have their own measure of how far they extrapolate
 
 
@@ -256,13 +256,14 @@ def test_the_sentence_follows_the_bounds(bounds, verdict):
     assert decide(Estimate(*bounds), None, 0.95, [], 119)[0] is None
 
 
-def test_the_measured_error_is_relative_to_the_values_and_without_the_noise_of_the_reference():
+def test_the_measured_error_is_relative_to_the_values_and_at_least_what_the_reference_could_show():
     checks = (
         SourceCheck("a", 100, 10.0, 20.0, 0.0, 0.0, 11.0, 26.0),  # 10 % and 30 % off, known exactly
         SourceCheck("b", 4, 100.0, 40.0, 0.0, 12.0, 100.0, 46.0),  # 6 off, but the mean of 4 episodes is known to 6
     )
     calibration = Calibration(checks, (), np.zeros(1))
-    assert calibration.error("cost") == pytest.approx(np.sqrt((0.3**2 + 0) / 2))
+    # b is off by no more than could be seen, and counts as off by as much: 6 of 40
+    assert calibration.error("cost") == pytest.approx(np.sqrt((0.3**2 + 0.15**2) / 2))
     # 10 is less than half of 100: its error of 1 counts as 1 / 50, which is below the least error.
     assert calibration.error("return") == pytest.approx(0.03)
     assert calibration.spread("cost", -30.0) == pytest.approx(calibration.error("cost") * 30)
@@ -306,6 +307,9 @@ def test_reference_episodes_that_were_cut_off_early_do_not_count():
     assert len(got) == 2
     assert got[0] == pytest.approx([log.return_to_go(0.99)[0], log.cost_to_go(0.99)[0]])
     assert len(whole_episodes(log, None, 0.99, 50)) == 0
+    # Over a shorter horizon only the first steps of each count, and the rest is long enough.
+    first = whole_episodes(log, np.ones(130, bool), 0.99, 30)
+    assert first[:, 1] == pytest.approx([log.costs[at : at + 30] @ 0.99 ** np.arange(30) for at in (0, 50, 100)])
 
 
 def test_a_clone_acts_and_scatters_as_its_source():

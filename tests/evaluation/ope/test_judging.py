@@ -11,6 +11,7 @@ import ringfence
 from ringfence import api
 from ringfence.behaviour.collect import collect_dataset
 from ringfence.behaviour.controllers import pi_controller
+from ringfence.behaviour.shipped import shipped_policy
 from ringfence.cli import main
 from ringfence.data import save
 from ringfence.data.dataset import ROW_COLUMNS
@@ -144,6 +145,25 @@ def test_rows_that_a_policy_learned_from_cannot_tell_what_it_costs(runs, log_fil
     )
     log = ringfence.load(log_file)
     assert judge(ringfence.Policy.load(moved), log, 500.0).rows_were == "learned from"  # from Python
+
+
+def test_from_python_too_no_policy_is_chosen_by_rows_that_it_learned_from(runs, log_file):
+    """Whether it learned from the whole log that is given, from a part of it, or from one of the halves that judge."""
+    log = ringfence.load(log_file)
+    safe = ringfence.Policy.load(runs / "bc-safe" / "policy.safetensors")
+    learned, judging = log.hold_out(0.4, 0)
+    half = learned.hold_out(0.5, 0)[1]
+    of_half = ringfence.Policy(
+        replace(safe.artifact, metadata={**safe.artifact.metadata, "learned_from": half.fingerprint})
+    )
+    for policy, rows in ((safe, log), (safe, learned), (of_half, learned)):
+        choice = choose({"safe": policy, "function": shipped_policy("reactor", "safe")}, rows, 500.0)
+        found = {candidate.name: candidate for candidate in choice.candidates}
+        assert (found["safe"].rows_were, found["safe"].verdict) == ("learned from", "cannot tell")
+        assert found["function"].rows_were == "unknown"
+        assert "safe" not in {choice.chosen, *(look.name for look in choice.second_looks)}
+    assert choose({"safe": safe}, judging, 500.0).candidates[0].rows_were == "unknown"
+    assert choose({"safe": safe}, log, 500.0, rows_were="not learned from").chosen == "safe"
 
 
 def test_of_each_policy_that_is_compared_it_is_said_whether_it_learned_from_the_rows(runs, tmp_path, capsys):

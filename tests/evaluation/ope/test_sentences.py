@@ -30,7 +30,7 @@ def test_a_sampling_error_from_few_groups_of_episodes_is_multiplied_by_students_
     assert half_width(3.0, 4.0, 0.95, freedom + 1) == pytest.approx(wanted, rel=1e-3)
 
 
-def test_with_all_groups_and_for_roll_outs_the_quantile_is_the_normal_one():
+def test_with_all_groups_the_quantile_is_the_normal_one():
     assert half_width(3.0, 4.0, 0.95, GROUPS) == half_width(3.0, 4.0, 0.95) == pytest.approx(5 * NORMAL, rel=1e-4)
     assert half_width(3.0, 4.0, 0.5, 3) == 0
 

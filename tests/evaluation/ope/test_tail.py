@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from ringfence.evaluation.ope.tail import tail_of, worst_mean
+from ringfence.evaluation.ope.tail import Tail, tail_of, worst_mean
 
 
 def test_the_worst_tenth_of_a_normal_distribution_is_its_cvar():
@@ -28,3 +28,8 @@ def test_a_cost_is_never_negative_and_without_a_limit_there_is_no_share():
     assert tail.share_over_limit is None
     assert tail.share_at_most is None
     assert tail_of(1.0, 1.0, 5.0, np.array([-1.0, -2.0]), limit=0.0).worst_tenth == 0.0
+
+
+def test_of_two_tails_each_number_is_the_worse_one():
+    assert Tail(0.1, 0.4, 5.0, 9.0).or_worse(Tail(0.2, 0.3, 7.0, 8.0)) == Tail(0.2, 0.4, 7.0, 9.0)
+    assert Tail(None, None, 5.0, 9.0).or_worse(Tail(None, None, 7.0, 8.0)) == Tail(None, None, 7.0, 9.0)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringfence.data.dataset import Dataset
+from ringfence.data.episodes import discounted_sum
 from ringfence.evaluation.ope.clone import Clone, clone_of, network_clones, sources_of
 from ringfence.evaluation.ope.dynamics import Dynamics
 from ringfence.evaluation.ope.features import Rows
@@ -52,17 +53,20 @@ class Calibration:
     checks: tuple[SourceCheck, ...]
     clones: tuple[Clone, ...]
     shape: NDArray[np.float64]  # episodes' costs, standardised within their source: the shape of a tail
+    unchecked: tuple[str, ...] = ()  # sources without a whole reference episode, of which the error is not known
 
     def error(self, signal: str, modelled: bool = False) -> float:
         """Root mean square error over the sources, relative to the size of the value ("return" or "cost"), of fitted Q
         evaluation or of roll-outs in the model.
 
-        What the source got is itself known from some episodes only; the variance of that mean is taken off."""
-        squares = [
-            max((estimated - got) ** 2 - noise**2, 0.0) / max(self._size(got, signal), LEAST_DIVISOR) ** 2
-            for estimated, got, noise in self._checked(signal, modelled)
-        ]
-        return max(float(np.sqrt(np.mean(squares))), LEAST_ERROR)
+        What a source got is itself known from some episodes only; the variance of that mean is taken off. An error
+        smaller than its standard error could not have been seen, so that of each source counts as at least so large."""
+        found = self._checked(signal, modelled)
+        sizes = np.array([max(self._size(got, signal), LEAST_DIVISOR) for _, got, _ in found])
+        noise = np.array([noise for *_, noise in found])
+        missed = np.array([estimated - got for estimated, got, _ in found])
+        squares = np.maximum(missed**2 - noise**2, noise**2)
+        return max(float(np.sqrt(np.mean(squares / sizes**2))), LEAST_ERROR)
 
     def modelled_spread(self, signal: str, value: float, distance: float = 0.0) -> float:
         """The standard deviation that the error of the clones' roll-outs gives to that of another policy, which acts at this
@@ -119,12 +123,13 @@ def calibrate(
     """Check fitted Q evaluation, and a model of the plant if there is one, against reference episodes of each source."""
     log = fitted.log
     rng = np.random.default_rng(seed)
-    checks, clones, shapes = [], [], []
+    checks, clones, shapes, unchecked = [], [], [], []
     known = dict(sources_of(reference))
     networks = {clone.name: clone for clone in network_clones(log, seed=seed)} if dynamics else {}
     for name, rows in sources_of(log):
         got = whole_episodes(reference, known.get(name), fitted.discount, fitted.horizon)
         if len(got) == 0:
+            unchecked.append(name)
             continue
         clone = networks.get(name) or clone_of(log, name, rows)
         act = (behaviours or {}).get(name, clone.sample)
@@ -139,14 +144,15 @@ def calibrate(
         if spread[1] > 0:
             shapes.append((got[:, 1] - mean[1]) / spread[1])
     shape = np.concatenate(shapes) if shapes else np.zeros(1)
-    return Calibration(tuple(checks), tuple(clones), shape)
+    return Calibration(tuple(checks), tuple(clones), shape, tuple(unchecked))
 
 
 def _modelled(
     dynamics: Dynamics, act: Callable[[Rows, np.random.Generator], Rows], rng: np.random.Generator, fitted: FittedQ
 ) -> tuple[float, float]:
     rolled = dynamics.roll_out(lambda observations: act(observations, rng), fitted.horizon, fitted.discount)
-    return float(rolled.returned.mean()), float(rolled.cost.mean())
+    returned, cost = (float(np.mean(rolled.ends(signal))) for signal in ("return", "cost"))
+    return returned, cost
 
 
 def behaved(
@@ -171,13 +177,8 @@ def whole_episodes(log: Dataset, rows: NDArray[np.bool_] | None, discount: float
     length = np.minimum(ends - starts, horizon)
     missing = (discount**length - discount**horizon) / (1 - discount**horizon)
     whole = rows[starts] & (log.terminations[ends - 1] | (missing <= WHOLE))
-    sums = np.stack([_within(x, starts, ends, discount, horizon) for x in (log.rewards, log.costs)], 1)
-    return np.asarray(sums[whole])
-
-
-def _within(
-    values: NDArray[np.float32], starts: NDArray[np.int64], ends: NDArray[np.int64], discount: float, horizon: int
-) -> NDArray[np.float64]:
-    factors = discount ** np.arange(horizon)
-    ends = np.minimum(ends, starts + horizon)
-    return np.array([values[a:b] @ factors[: b - a] for a, b in zip(starts, ends, strict=True)], np.float64)
+    sums = [
+        [discounted_sum(x[start : start + steps], discount) for x in (log.rewards, log.costs)]
+        for start, steps in zip(starts[whole], length[whole], strict=True)
+    ]
+    return np.array(sums, np.float64).reshape(-1, 2)

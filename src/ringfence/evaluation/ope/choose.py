@@ -6,7 +6,7 @@ from typing import Any
 
 from ringfence.data.dataset import Dataset
 from ringfence.evaluation.episodes import Controller
-from ringfence.evaluation.ope.judge import Judge, discount_of
+from ringfence.evaluation.ope.judge import Judge, discount_of, whether_learned_from
 from ringfence.evaluation.ope.judgement import Judgement, RowsWere
 from ringfence.training import defaults
 
@@ -51,13 +51,19 @@ def choose(
 
     The best of many estimates is too good to be true. Half of the judging episodes choose, the other half judge the winner
     again; if it is not inside there, the next one is tried, at most as many times as there are candidates, with the
-    confidence raised accordingly (Bonferroni). The discount is the policies' own if none is given.
+    confidence raised accordingly (Bonferroni). The discount is the policies' own if none is given. `rows_were` is what the
+    caller knows of the log's rows: whether the policies learned from them. If it is not given, only what each policy's file
+    says of its log is known.
     """
     discount = discount_of(policies.values(), discount)
     choosing, confirming = log.hold_out(1 - CHOOSING_SHARE, seed)
     first = Judge(choosing, reference, discount=discount, horizon=horizon, seed=seed)
+    logs = {part.fingerprint for part in (log, choosing, confirming)}
     judged = [
-        first(policy, limit, confidence=confidence, name=name, rows_were=rows_were) for name, policy in policies.items()
+        first(
+            policy, limit, confidence=confidence, name=name, rows_were=rows_were or whether_learned_from(policy, logs)
+        )
+        for name, policy in policies.items()
     ]
     judged.sort(key=_merit, reverse=True)
     inside = [judgement for judgement in judged if judgement.inside]

@@ -15,10 +15,11 @@ too. The upper bound of the cost goes further: it counts no end by a level, beca
 Roll-outs begin where episodes do, and an error there is in all that follows, so that the networks learn more from the first
 steps of episodes, of which a log has few.
 
-The roll-outs take the networks' expected next state. The plant's own noise, if it has any, is left out. But where a
-policy may change from one gait to another, small errors decide when it does, and roll-outs without any show one of the
-two. So there are others, with the networks' own error as noise, where no logged episode terminated: elsewhere disturbed
-controllers are imagined to fall. What a policy earns and costs lies between what both say.
+The roll-outs take the networks' expected next state, so that the plant's own noise is left out. Where that noise is a good
+part of what happens (`noisy`), they are not used at all: a cost that only large disturbances cause would be imagined away.
+But also where a policy may change from one gait to another, small errors decide when it does, and roll-outs without any
+noise show one of the two. So there are others, with the networks' own error as noise, where hardly any logged episode
+terminated: elsewhere disturbed controllers are imagined to fall. What a policy earns and costs lies between what both say.
 
 A policy that does not stay among the log's states comes to where the networks contradict each other. A mean of networks
 goes on there as if nothing had happened: robots that fall are imagined to run. So a roll-out may make as many disputed
@@ -53,6 +54,9 @@ USUAL_EPISODES = 0.97  # a roll-out that has more of them than this share of log
 EPISODES = 100  # so many of them are looked at
 DISTURBED = 0.7  # of the networks' error on rows that they have not seen
 UNSEEN = 5_000  # so many of these rows for each network
+NOISY = 1 / 3  # of the variance of a column's change: a plant of which the networks leave more unexplained is noisy
+ROUNDING = 1e-3  # of a column's standard deviation: changes that differ by less, as a clock's do, are as good as known
+RARELY = 0.05  # of the logged episodes terminated: where more did, there are no disturbed roll-outs
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,30 +75,60 @@ class RollOuts:
     unknown_reward: float = 0.0  # what a step is taken to earn after that
     disturbed: "RollOuts | None" = None  # the same policy in disturbed plants
 
-    @property
-    def returned(self) -> NDArray[np.float64]:
-        """(plants,): mean discounted return, if rewards go on as imagined, as long as they may."""
-        return self._sums(self.perhaps_alive * self.rewards)
+    def ends(self, signal: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(plants,) each: the least and the most that the policy earns ("return") or costs ("cost"), with and without
+        disturbances. What it does beyond the log's states lies between nothing and what is imagined."""
+        by_plant = np.stack([sums.mean(1) for sums in self._both_ends(signal)])
+        return by_plant.min(0), by_plant.max(0)
 
-    @property
-    def known_return(self) -> NDArray[np.float64]:
-        """(plants,): the same if steps beyond the log's states earn as little as the log's poorest episode, or nothing."""
-        return self._sums(self.alive * np.where(self.known > 0, self.rewards, np.float32(self.unknown_reward)))
-
-    @property
-    def cost(self) -> NDArray[np.float64]:
-        """(plants,): mean discounted cost, if costs go on as imagined, as long as they may."""
-        return self._sums(self.perhaps_alive * self.costs)
+    def start_spread(self, signal: str) -> float:
+        """The standard error of these means over the states that roll-outs start in, which are a sample of the log's."""
+        by_start = [sums.mean(0) for sums in self._both_ends(signal)]
+        count = len(by_start[0])
+        return max(float(sums.std(ddof=1)) for sums in by_start) / count**0.5 if count > 1 else 0.0
 
     @property
     def greatest_cost(self) -> NDArray[np.float64]:
-        """(plants,): the same if no level ends an episode."""
-        return self._sums(self.at_longest * self.costs)
+        """(plants,): the most that the policy costs, with and without disturbances, if no level ends an episode."""
+        return np.asarray(
+            np.max([each._sums(each.at_longest * each.costs).mean(1) for each in self._with_disturbed], 0)
+        )
+
+    @property
+    def scatter(self) -> NDArray[np.float64]:
+        """What single episodes cost, less the mean of their plant, of all plants together: with or without disturbances,
+        where they scatter more. How far the plants differ is not scatter but uncertainty."""
+        costs = [each.imagined_cost for each in self._with_disturbed]
+        return max(((x - x.mean(1, keepdims=True)).ravel() for x in costs), key=np.std)
+
+    @property
+    def known_return(self) -> NDArray[np.float64]:
+        """(plants, roll-outs): discounted, if steps beyond the log's states earn as little as the log's poorest episode, or
+        nothing: the least that the log shows."""
+        return self._sums(self.alive * np.where(self.known > 0, self.rewards, np.float32(self.unknown_reward)))
+
+    @property
+    def imagined_return(self) -> NDArray[np.float64]:
+        """(plants, roll-outs): the same if rewards go on as imagined, as long as they may."""
+        return self._sums(self.perhaps_alive * self.rewards)
 
     @property
     def known_cost(self) -> NDArray[np.float64]:
-        """(plants,): the same while the roll-outs are among the log's states: the least that the log shows."""
+        """(plants, roll-outs): discounted, while the roll-outs are among the log's states."""
         return self._sums(self.alive * self.known * self.costs)
+
+    @property
+    def imagined_cost(self) -> NDArray[np.float64]:
+        """(plants, roll-outs): the same if costs go on as imagined, as long as they may."""
+        return self._sums(self.perhaps_alive * self.costs)
+
+    def _both_ends(self, signal: str) -> list[NDArray[np.float64]]:
+        names = {"return": ("known_return", "imagined_return"), "cost": ("known_cost", "imagined_cost")}[signal]
+        return [getattr(each, name) for each in self._with_disturbed for name in names]
+
+    @property
+    def _with_disturbed(self) -> "list[RollOuts]":
+        return [self, self.disturbed] if self.disturbed else [self]
 
     @property
     def steps(self) -> float:
@@ -118,7 +152,8 @@ class RollOuts:
         return np.asarray(self.discount ** np.arange(len(self.alive)), np.float32)[:, None, None]
 
     def _sums(self, signal: Rows) -> NDArray[np.float64]:
-        return np.asarray((self._factors * signal).sum(0, dtype=np.float64).mean(1))
+        """(plants, roll-outs)"""
+        return np.asarray((self._factors * signal).sum(0, dtype=np.float64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +177,13 @@ class Dynamics:
     allowed: float = np.inf  # disputed steps that nearly all logged episodes do not exceed
     unknown_reward: float = 0.0  # of a step after that: the log's poorest episode's mean, or 0 if that is positive
     residual: Rows | float = 0.0  # root mean square error of each observation, on rows that a network did not see
-    terminates: bool = True  # whether logged episodes do
+    terminates: bool = True  # whether logged episodes do, more than rarely
+    unexplained: Rows | float = 0.0  # of the variance of each column's change
+
+    @property
+    def noisy(self) -> tuple[int, ...]:
+        """The columns of which a good part of what happens is not in the expected next state."""
+        return tuple(int(column) for column in np.flatnonzero(np.asarray(self.unexplained) > NOISY))
 
     def step(self, observations: Rows, actions: Rows) -> tuple[Rows, Rows, Rows, Rows]:
         """(next observations, (reward, cost), probabilities of termination, how far the networks differ) in each plant, from
@@ -162,7 +203,8 @@ class Dynamics:
         return following, signals, ends, apart
 
     def roll_out(self, act: Act, horizon: int, discount: float) -> RollOuts:
-        """The policy in every plant, from the same starts; where no logged episode terminated also in disturbed plants."""
+        """The policy in every plant, from the same starts; where hardly any logged episode terminated in disturbed plants
+        too."""
         calm = self._roll_out(act, horizon, discount, 0.0)
         return calm if self.terminates else replace(calm, disturbed=self._roll_out(act, horizon, discount, DISTURBED))
 
@@ -176,7 +218,9 @@ class Dynamics:
             actions = np.clip(wanted.reshape(*now.shape[:2], -1), self.low, self.high)
             following, signals, ends, apart = self.step(now, actions)
             if noise:
-                moved = noise * self.residual * rng.standard_normal(following.shape, np.float32)
+                moved = (
+                    noise * self.residual * rng.standard_normal(following.shape[1:], np.float32)
+                )  # in all plants alike
                 following = np.clip(following + moved, self.least, self.most)
             disputed = disputed + (apart > 1)
             known = (disputed <= self.allowed).astype(np.float32)
@@ -213,7 +257,10 @@ def fit_dynamics(log: Dataset, horizon: int, *, members: int = MEMBERS, steps: i
     draws = [np.where((fold != member) | few, weights, 0.0) for member in range(members)]
     networks = fit_networks(x, y, draws, HIDDEN, transition_loss, steps, seed)
     usual, allowed = _disputes(networks, x, log, horizon, rng)
-    residual = _residual(networks, x, scaled[:, : changes.shape[1]], draws) * outputs[1][: changes.shape[1]]
+    residual = _residual(networks, x, scaled[:, : changes.shape[1]], draws)
+    change_spread, spread = outputs[1][: changes.shape[1]], inputs[1][: changes.shape[1]]
+    unexplained = (residual * np.minimum(change_spread / (ROUNDING * spread), 1.0)) ** 2
+    terminated = float(log.terminations[log.episode_ends - 1].mean())
     count = min(STARTS, len(lengths))
     first = log.observations[rng.choice(log.episode_starts, count, replace=False)]
     poorest = min((np.add.reduceat(log.rewards, log.episode_starts) / lengths).min(), 0.0)
@@ -223,7 +270,8 @@ def fit_dynamics(log: Dataset, horizon: int, *, members: int = MEMBERS, steps: i
     most = np.maximum(log.observations.max(0), np.where(np.isfinite(beyond_doubt.high), beyond_doubt.high, -np.inf))
     return Dynamics(
         networks, first, log.action_low, log.action_high, least, most, signals.min(0), signals.max(0),
-        inputs, outputs, trips, beyond_doubt, usual, allowed, float(poorest), residual, bool(log.terminations.any()),
+        inputs, outputs, trips, beyond_doubt, usual, allowed, float(poorest), residual * change_spread,
+        terminated > RARELY, unexplained,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Judges policies from a log alone."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Set
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,9 @@ from ringfence.evaluation.ope.judgement import (
     why_not_judgeable,
     why_rows_cannot_judge,
 )
-from ringfence.evaluation.ope.opinion import second_opinion
+from ringfence.evaluation.ope.opinion import SecondOpinion, second_opinion
 from ringfence.evaluation.ope.support import Coverage, Support
-from ringfence.evaluation.ope.tail import tail_of
+from ringfence.evaluation.ope.tail import Tail, tail_of
 from ringfence.limits import DISCOUNT, check_limit
 from ringfence.training import defaults
 
@@ -41,12 +41,22 @@ MOST_BACKED_UP = 100_000  # of them, for backups and support, where there is a m
 REFERENCE_SHARE = 0.25  # of a log without reference episodes of its own
 
 
+class Evidence(NamedTuple):
+    """What a log says of one policy."""
+
+    values: Values  # by backups
+    rolled: RollOuts | None  # in the model of the plant, if there is one
+    support: Support
+    opinion: SecondOpinion
+
+
 class Judge:
     """Judges policies from one log. `log` are the judging episodes: the policy must not have been trained on them.
     `reference` are other episodes of the same behaviours, which tell how far the estimates can be trusted; without
     them a part of `log` is set apart for it. Sources whose controllers are known can be given as `behaviours`; else their
     actions are regressed on the state. `exact` says that the `features` given can express every value, as in a finite
-    problem: then backups cannot miss where a policy goes, and no model of the plant is fitted."""
+    problem: then backups cannot miss where a policy goes, and no model of the plant is fitted. Nor does a model judge a
+    small log or a noisy plant."""
 
     def __init__(
         self,
@@ -71,8 +81,10 @@ class Judge:
         log = at_most(log, MOST_ROWS, seed)
         self.rows, self.episodes = len(log), len(log.episode_starts)
         modelled = len(log) >= LEAST_ROWS and not exact
-        self.dynamics = fit_dynamics(log, self.horizon, seed=seed) if modelled else None
-        log = at_most(log, MOST_BACKED_UP, seed) if modelled else log
+        dynamics = fit_dynamics(log, self.horizon, seed=seed) if modelled else None
+        self.noisy = tuple(log.observation_names[column] for column in dynamics.noisy) if dynamics else ()
+        self.dynamics = None if self.noisy else dynamics
+        log = log if self.dynamics is None else at_most(log, MOST_BACKED_UP, seed)
         self.log, self.discount, self.exact = log, discount, exact
         if features is None:
             features = RandomFeatures.of(log, min(COUNT, len(log) // ROWS_PER_FEATURE), seed)
@@ -102,7 +114,11 @@ class Judge:
                 "a policy that remembers its episode (it has reset()) cannot be judged: a log says what followed from "
                 "single states; of a Guard judge its policy"
             )
-        rows_were = self._rows_were(policy) if rows_were is None else rows_were
+        rows_were = rows_were or whether_learned_from(policy, {self.fingerprint})
+        return self.judgement(self.evidence(policy, limit), limit, confidence, name or name_of(policy), rows_were)
+
+    def evidence(self, policy: Controller, limit: float | None = None) -> Evidence:
+        """What the log and the model say of a policy, before any confidence. A policy of a range of limits needs one."""
         if isinstance(policy, Policy):
             check_columns(policy.artifact, self.log)
             policy = policy.at_limit(limit)
@@ -114,15 +130,23 @@ class Judge:
         values = self.fitted.evaluate(next_actions, start_actions)
         rolled = self.dynamics.roll_out(many(policy), self.horizon, self.discount) if self.dynamics else None
         support = self.coverage.of(policy, next_actions, values, self.calibration.clones, rolled)
+        opinion = second_opinion(self.fitted, self.calibration.clones, next_actions, start_actions, values)
+        return Evidence(values, rolled, support, opinion)
+
+    def judgement(
+        self, evidence: Evidence, limit: float | None, confidence: float, name: str, rows_were: RowsWere = "unknown"
+    ) -> Judgement:
+        """What is said of a policy because of this evidence."""
+        values, rolled, support, opinion = evidence
+        log, modelled_error = self.log, rolled is not None
         returned, _ = self._estimates("return", values, rolled, support.distance, confidence)
         cost, (backups, modelled) = self._estimates("cost", values, rolled, support.distance, confidence)
         why_not = why_rows_cannot_judge(rows_were, self.episodes)
-        why_not += why_not_judgeable(values, support, self.calibration.error("cost"))
+        why_not += why_not_judgeable(values, support, self.calibration.error("cost", modelled_error))
         verdict, reason, advice = decide(cost, limit, confidence, why_not, self.horizon)
-        scatter = max(values.cost_spread, self.calibration.least_scatter(cost.value))
-        tail = tail_of(cost.value, cost.upper, scatter, self.calibration.shape, limit)
+        tail = self._tail(cost, values, rolled, limit)
         return Judgement(
-            name=name or str(getattr(policy, "__name__", type(policy).__name__)),
+            name=name,
             returned=returned,
             cost=cost,
             limit=limit,
@@ -136,7 +160,7 @@ class Judge:
             worst_tenth_at_most=tail.worst_tenth_at_most,
             support=support,
             sources=self.calibration.checks,
-            second_opinion=second_opinion(self.fitted, self.calibration.clones, next_actions, start_actions, values),
+            second_opinion=opinion,
             sampling_spread=float(values.sampling_spread[1]),
             calibration_spread=self.calibration.spread("cost", values.cost, values.amplification),
             backups=backups,
@@ -149,11 +173,18 @@ class Judge:
             rows_were=rows_were,
             logged_steps=float(np.minimum(log.episode_ends - log.episode_starts, self.horizon).mean()),
             modelled_steps=None if rolled is None else rolled.steps,
+            unchecked=self.calibration.unchecked,
+            noisy=self.noisy,
         )
 
-    def _rows_were(self, policy: Controller) -> RowsWere:
-        about = policy.metadata if isinstance(policy, Policy) else {}
-        return "learned from" if self.fingerprint in logs_named(about) else "unknown"
+    def _tail(self, cost: Estimate, values: Values, rolled: RollOuts | None, limit: float | None) -> Tail:
+        """Episodes scatter as in the log, or as in the model of the plant: whichever is worse. A policy between two gaits
+        scatters more than either of them, and only roll-outs show it."""
+        scatter = max(values.cost_spread, self.calibration.least_scatter(cost.value))
+        as_logged = tail_of(cost.value, cost.upper, scatter, self.calibration.shape, limit)
+        if rolled is None:
+            return as_logged
+        return as_logged.or_worse(tail_of(cost.value, cost.upper, 1.0, rolled.scatter, limit))
 
     def _estimates(
         self, signal: str, values: Values, rolled: RollOuts | None, distance: float, confidence: float
@@ -176,26 +207,25 @@ class Judge:
         cannot be sure, lies between nothing and what is imagined: each bound takes its own end, and the value is in the
         middle, and so between what it is with and without disturbances. The upper bound of the cost counts no end by a
         level."""
-        every = [rolled, rolled.disturbed] if rolled.disturbed else [rolled]
-        if signal == "return":
-            ends = [end for each in every for end in (each.known_return, each.returned)]
-        else:
-            ends = [end for each in every for end in (each.known_cost, each.cost)]
-        least, most = (self._around(signal, end(ends, axis=0), distance, confidence) for end in (np.min, np.max))
-        upper = most.upper
-        if signal == "cost":
-            upper = max(upper, self._around(signal, rolled.greatest_cost, distance, confidence).upper)
-        return Estimate((least.value + most.value) / 2, least.lower, upper)
+        from_starts = rolled.start_spread(signal)
 
-    def _around(self, signal: str, by_plant: NDArray[np.float64], distance: float, confidence: float) -> Estimate:
-        value = float(by_plant.mean())
-        measured = self.calibration.modelled_spread(signal, value, distance)
-        width = half_width(jackknife_spread(by_plant), measured, confidence)
-        return bounded(value, width, positive=signal == "cost")
+        def around(by_plant: NDArray[np.float64]) -> Estimate:
+            value = float(by_plant.mean())
+            measured = float(np.hypot(self.calibration.modelled_spread(signal, value, distance), from_starts))
+            width = half_width(jackknife_spread(by_plant), measured, confidence, len(by_plant))
+            return bounded(value, width, positive=signal == "cost")
+
+        least, most = (around(by_plant) for by_plant in rolled.ends(signal))
+        upper = max(most.upper, around(rolled.greatest_cost).upper) if signal == "cost" else most.upper
+        return Estimate((least.value + most.value) / 2, least.lower, upper)
 
     def _return_is_bounded(self, support: Support) -> bool:
         near = support.distance <= MOST_DISTANCE and (support.leaving or 0.0) <= MOST_LEAVING
         return self.exact or near
+
+
+def name_of(policy: Controller) -> str:
+    return str(getattr(policy, "__name__", type(policy).__name__))
 
 
 def why_unchecked(log: Dataset, reference: Dataset, horizon: int) -> str:
@@ -211,6 +241,12 @@ def why_unchecked(log: Dataset, reference: Dataset, horizon: int) -> str:
         f"no reference episode of {log.name} is whole: all were cut off before the horizon of {horizon} steps, the log's "
         "longest episode. Add episodes that are as long as it or that terminate, or leave the longest out of the log"
     )
+
+
+def whether_learned_from(policy: Controller, logs: Set[str]) -> RowsWere:
+    """Whether a policy learned from one of the logs with these fingerprints, as far as its file says so."""
+    about = policy.metadata if isinstance(policy, Policy) else {}
+    return "learned from" if logs & logs_named(about) else "unknown"
 
 
 def logs_named(about: Mapping[str, Any]) -> set[Any]:

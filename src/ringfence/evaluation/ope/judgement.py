@@ -68,6 +68,10 @@ class Judgement:
     rows_were: RowsWere = "unknown"  # whether the policy learned from the rows that judge it
     logged_steps: float = 0.0  # how long the judging episodes last on average, up to the horizon
     modelled_steps: float | None = None  # the same of the policy's in the model of the plant; None without a model
+    unchecked: tuple[str, ...] = ()  # sources of the log without a whole reference episode
+    noisy: tuple[
+        str, ...
+    ] = ()  # columns for whose changes no model of the plant was used: a good part of them is noise
 
     @property
     def inside(self) -> bool:

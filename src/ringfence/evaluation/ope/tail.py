@@ -2,8 +2,9 @@
 
 Fitted Q evaluation backs up the first two moments of an episode's cost. The shape of its distribution is that of the
 logged episodes, standardised within their source: costs are assumed to scatter as they do in the log, more or less widely.
-The bounds are the same with the upper bound of the expected cost in place of the estimate; they hold no uncertainty of the
-spread or of the shape."""
+Where there is a model of the plant its episodes are looked at too, and what is worse counts (`Tail.or_worse`). The bounds
+are the same with the upper bound of the expected cost in place of the estimate; they hold no uncertainty of the spread or
+of the shape."""
 
 from dataclasses import dataclass
 
@@ -19,6 +20,19 @@ class Tail:
     share_at_most: float | None
     worst_tenth: float
     worst_tenth_at_most: float
+
+    def or_worse(self, other: "Tail") -> "Tail":
+        """Each number the greater of both. Both are with a limit, or both without."""
+
+        def worse(a: float | None, b: float | None) -> float | None:
+            return None if a is None or b is None else max(a, b)
+
+        return Tail(
+            worse(self.share_over_limit, other.share_over_limit),
+            worse(self.share_at_most, other.share_at_most),
+            max(self.worst_tenth, other.worst_tenth),
+            max(self.worst_tenth_at_most, other.worst_tenth_at_most),
+        )
 
 
 def tail_of(
