@@ -27,7 +27,6 @@ from benchmarks import machine, report
 from benchmarks.child import ROOT, MeasurementFailed, measure
 from benchmarks.osrl_methods import OSRL_METHODS
 from benchmarks.reallog import as_arrays, log_path
-
 from ringfence.files import read_json, write_json
 
 TASK = "halfcheetah-torque"
@@ -187,7 +186,7 @@ def table(numbers: dict[str, Any]) -> report.Table:
 
 
 def notes(numbers: dict[str, Any]) -> list[str]:
-    """For each training of ours with a detector, when its stage ended and what share of the time to a good policy that is."""
+    """For each training of ours with a detector, when its stage ended, as a share of the time to a good policy."""
     lines = []
     for limit, methods in numbers["limits"].items():
         for name, value in methods.items():
@@ -196,7 +195,8 @@ def notes(numbers: dict[str, Any]) -> list[str]:
             good = value["good_from_then_on_seconds"]
             share = "" if good is None else f", {100 * seconds / good:.0f} % of the time until its policies were good"
             lines.append(
-                f"limit {limit}, {name}: the detector's stage ended after {seconds:.0f} s, start and compilation included{share}"
+                f"limit {limit}, {name}: the detector's stage ended after {seconds:.0f} s, start and compilation included"
+                f"{share}"
             )
     return lines
 

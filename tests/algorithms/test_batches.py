@@ -118,7 +118,6 @@ class MeanReward:
     limit: float | None = None
     discount: float = 0.1
     batch_size: int = 500
-    leaves_values: bool = True
 
     def init(self, key, limit, spec):
         assert spec.horizon == 5

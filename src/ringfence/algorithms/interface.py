@@ -17,7 +17,7 @@ from ringfence.data.dataset import Dataset
 State = Any  # a method's own pytree
 Metrics = dict[str, Float[Array, ""]]
 Update = Callable[[State, Any, PRNGKeyArray], tuple[State, Metrics]]
-LAST_STAGES = ("policy", "value")  # what a learner's last stage may be called; verdicts and reports look for it
+LAST_STAGES = ("policy", "value")  # a learner's last one: verdicts and reports look for "policy"; "value" has none
 
 
 @dataclass(frozen=True)

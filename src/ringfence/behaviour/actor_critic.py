@@ -42,8 +42,8 @@ class TanhMLP(eqx.Module):
 
 
 def actor_network(observation_dim: int, action_dim: int, hidden: Sequence[int], *, key: PRNGKeyArray) -> TanhMLP:
-    """The mean of the Gaussian, before its tanh. The standard deviation is not learned: how wide a log is, is for us
-    to choose."""
+    """The mean of the Gaussian, before its tanh. The standard deviation is not learned: it is a setting, because it
+    decides how wide a log is."""
     return TanhMLP([observation_dim, *hidden, action_dim], last_scale=0.01, key=key)
 
 

@@ -142,7 +142,7 @@ class Artifact:
             rows[wanted] = self._input(wanted, given[wanted])
         count = validation.common_count(rows)
         rows = {key: np.broadcast_to(part, (count, part.shape[-1])) for key, part in rows.items()}
-        blind = limit is None and "limit" not in self.networks[name].inputs  # then it need not be told the limit
+        blind = limit is None and "limit" not in self.networks[name].inputs  # no network takes the limit
         model = Model(self.networks, self.tensors) if blind else self.model(limit=limit)
         found = model.run(name, **rows)
         if count > 1 or np.ndim(observations) > 1:

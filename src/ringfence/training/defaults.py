@@ -19,6 +19,6 @@ EVALUATION_SEED = 10_000  # the same episodes at every evaluation, so that curve
 
 
 def steps_of(method: Any) -> int:
-    """How long a run trains that is not told how many steps: as long as the method says (`default_steps`), else STEPS."""
+    """The number of steps of a run that gives none: what the method says (`default_steps`), else STEPS."""
     steps: int = getattr(method, "default_steps", STEPS)
     return steps

@@ -31,13 +31,12 @@ class Plan:
         if self.keep_every is not None:
             check_count("keep_every", self.keep_every)
         check_members(self.members)
-        last = self.method.stages(self.steps)[
-            -1
-        ].name  # a method may refuse so many steps; better before anything is written
+        # A method may refuse so many steps; better before anything is written.
+        last = self.method.stages(self.steps)[-1].name
         if last not in LAST_STAGES:
             raise InvalidSetting(
-                f'the last stage of {self.method.name} is called {last!r}; verdicts and reports look for "policy", or for '
-                '"value" if no policy is learned'
+                f'the last stage of {self.method.name} is called {last!r}; verdicts and reports look for "policy", and '
+                '"value" says that no policy is learned'
             )
 
     @property
