@@ -60,7 +60,7 @@ def train(
 ) -> "Run":
     """Learn a policy for every seed and limit, all in one program, and return the `ringfence.Run`.
 
-    `steps` are updates of the policy (default: as many as the method's critics need, `defaults.steps_of`).
+    `steps` are updates of the policy (default: what the method says, `defaults.steps_of`).
     `method` carries one limit (`CPQ(limit=30.0)`); `limits` gives several instead. One policy for a whole range of limits,
     `CPQ(limits=(20, 60))`, is evaluated and judged at the middle of its range, or at `limits`. With a `task` the policies
     are evaluated in it as they learn; `cost` ("module:function") is for a task that does not report its cost, and `horizon`

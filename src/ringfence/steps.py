@@ -1,6 +1,6 @@
 """How many updates of the policy a method needs. No JAX here: the command line's help says some of it."""
 
-STEPS = 50_000  # of a method that does not say how many it needs, and in the paper's figures
+STEPS = 50_000  # of CPQ's default, of a method that does not say how many it needs, and in the paper's figures
 LEAST_STEPS = 15_000  # of a method with critics: its actor needs them too
 
 

@@ -166,7 +166,7 @@ def test_without_steps_each_method_makes_as_many_as_train_would(file):
     file.write_text(GRID.replace("steps = 400", "") + methods + "settings = { hidden = [8] }\n")
     steps = {cell.variant.label: cell.schedule.steps for cell in read_sweep(file).cells}
     own = {"cpq-paper tau=0.01": 30_000, "cpq-paper tau=0.02": 15_000, "bc-safe": 50_000}  # 3 / (tau x 0.01)
-    assert steps == {**own, "cpq": 15_000, "bear-lag": 60_000, "bc": 50_000}
+    assert steps == {**own, "cpq": 50_000, "bear-lag": 60_000, "bc": 50_000}
     file.write_text(GRID)
     assert {cell.schedule.steps for cell in read_sweep(file).cells} == {400}
 

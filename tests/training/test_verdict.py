@@ -111,9 +111,10 @@ class Learner:
 @pytest.mark.parametrize(
     ("method", "steps"),
     [
-        (CPQ(), 15_000),
+        (CPQ(), 50_000),  # more than the 15,000 of its critics
         (CPQ(discount=0.997), 50_000),  # 3 / (0.02 x 0.003)
-        (CPQ(discount=0.9), 15_000),  # its critics need 1,500, its actor more
+        (CPQ(tau=0.004), 75_000),  # its critics need 3 / (0.004 x 0.01)
+        (CPQ.paper(discount=0.9, tau=0.02), 15_000),  # its critics need 1,500, its actor more
         (CPQ.paper(), 60_000),
         (BCQLag(), 60_000),
         (BC(), STEPS),
@@ -124,7 +125,7 @@ class Learner:
         (Learner(), STEPS),  # of someone else, who says nothing of it
     ],
 )
-def test_a_run_that_is_not_told_how_many_steps_trains_as_long_as_its_critics_need(method, steps):
+def test_a_run_that_is_not_told_how_many_steps_trains_as_long_as_its_method_says(method, steps):
     assert steps_of(method) == steps
     if method.name != "another's":
         assert method.stages(steps)[-1].steps == steps  # which it does not refuse
@@ -158,4 +159,4 @@ def test_training_without_a_number_of_steps_plans_that_many(monkeypatch):
     monkeypatch.setattr("ringfence.launch.carry_out", lambda parts, plan, *rest, **options: planned.append(plan.steps))
     for steps in (None, 7):
         api.train(narrow_log(rows=100), CPQ(limit=30.0), steps=steps)
-    assert planned == [15_000, 7]
+    assert planned == [50_000, 7]

@@ -32,6 +32,16 @@ class LastActor(CPQ):
     def policy_actor(self, state):
         return state.actor
 
+    def hand_out(self, state):
+        return None
+
+
+class NoChoice(CPQ):
+    """The averaged actor is handed out, whatever the model says of it."""
+
+    def hand_out(self, state):
+        return None
+
 
 class EndOfCost(CPQ):
     def cost_of_end(self, limit):
@@ -60,18 +70,19 @@ class PrintedAlpha(CPQ):
 TERMINATING = ("hopper", "walker2d")
 PARTS = {  # name: method, tasks on which it differs from the default
     "the default": (CPQ(**SIZE), TASKS),
-    "no feedback": (CPQ(feedback=0.0, **SIZE), TASKS),
+    "no choice": (NoChoice(**SIZE), TASKS),
+    "no feedback": (CPQ(feedback=1e-12, **SIZE), TASKS),  # 0 would leave the model out, and with it the choice
     "no anchor": (CPQ(anchor=0.0, **SIZE), TASKS),
-    "an anchor to all logged actions alike": (CPQ(unsafe_anchor=1.0, **SIZE), TASKS),
-    "an anchor that does not grow with terminations": (CPQ(termination_anchor=0.0, **SIZE), TERMINATING),
-    "an episode's end is the end of its cost": (EndOfCost(**SIZE), TERMINATING),
-    "no noise on the next actions": (CPQ(target_noise=0.0, **SIZE), TASKS),
-    "the last actor instead of the average": (LastActor(**SIZE), TASKS),
     "no push (alpha 0)": (CPQ(alpha=0.0, **SIZE), TASKS),
-    "the push as printed": (PrintedAlpha(**SIZE), TASKS),
+    "an anchor that does not grow with terminations": (CPQ(termination_anchor=0.0, **SIZE), TERMINATING),
+    "an anchor to all logged actions alike": (CPQ(unsafe_anchor=1.0, **SIZE), TASKS),
     "the reward target as printed": (PrintedTarget(**SIZE), TASKS),
     "the actor's objective as printed": (PrintedObjective(**SIZE), TASKS),
     "critics as printed (no LayerNorm, no scale)": (PrintedCritics(**SIZE), TASKS),
+    "no noise on the next actions": (CPQ(target_noise=0.0, **SIZE), TASKS),
+    "an episode's end is the end of its cost": (EndOfCost(**SIZE), TERMINATING),
+    "the last actor, and no choice": (LastActor(**SIZE), TASKS),
+    "the push as printed": (PrintedAlpha(**SIZE), TASKS),
 }
 
 
@@ -80,13 +91,13 @@ def trial(part, task, log, evaluator):
     curves = {seed: [] for seed in SEEDS}
 
     def watch(policy, member):
-        found = evaluator(policy, 5, seed=10_000, limit=limit, discount=DISCOUNT)
+        found = evaluator(policy, 3, seed=10_000, limit=limit, discount=DISCOUNT)
         curves[member.seed].append(round(float(found.returns.mean())))
         return {"return": float(found.returns.mean()), "discounted_cost": float(found.discounted_costs.mean())}
 
     began = time.time()
     members = tuple(Member(seed, limit) for seed in SEEDS)
-    plan = Plan(method, members, steps=STEPS, log_every=2_500, evaluate_every=2_500, checkpoint_every=10**9)
+    plan = Plan(method, members, steps=STEPS, log_every=2_500, evaluate_every=5_000, checkpoint_every=10**9)
     metrics = []
     done = run(log, plan, evaluate=watch, progress=False, observe=metrics.append)
     found = [evaluator(policy, 20, seed=50_000, limit=limit, discount=DISCOUNT) for policy in done.policies]
@@ -117,12 +128,12 @@ def main():
     use_compilation_cache()
     rows = map(json.loads, options.out.read_text().splitlines()) if options.out.exists() else ()
     done = {(row["part"], row["task"]) for row in rows}
-    for task in options.tasks:
-        log, evaluator = load_file(options.logs / f"{task}.h5"), Evaluator(f"{task}-torque", parallel=10)
-        for part in options.parts:
+    given = {task: (load_file(options.logs / f"{task}.h5"), Evaluator(f"{task}-torque", parallel=10)) for task in options.tasks}
+    for part in options.parts:
+        for task in options.tasks:
             if (part, task) in done or task not in PARTS[part][1]:
                 continue
-            row = trial(part, task, log, evaluator)
+            row = trial(part, task, *given[task])
             with open(options.out, "a") as file:
                 file.write(json.dumps(row) + "\n")
             print(task, part, row["return"], row["discounted_cost"], row["cost_per_step"], row["length"], row["seconds"], flush=True)

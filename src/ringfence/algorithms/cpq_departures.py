@@ -46,6 +46,7 @@ from ringfence.algorithms.critics import Critics, fresh_critics, smaller_value
 from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec
 from ringfence.data.dataset import Dataset
 from ringfence.networks import Critic, TanhGaussianActor, polyak
+from ringfence.steps import STEPS
 
 EpisodeEnd = Literal["ends", "neutral", "failure"]
 PLANT_KEY = 29  # tells the keys of the plant's model from those that the printed algorithm splits off
@@ -179,6 +180,11 @@ class CPQ(PaperCPQ):
         one_of(self, "episode_end", get_args(EpisodeEnd))
         if self.limits is not None:
             check_limits(self.limits, self.limit)
+
+    @property
+    def default_steps(self) -> int:
+        """More than the critics need: a policy between two gaits settles later, and only then keeps its pace."""
+        return max(STEPS, super().default_steps)
 
     @staticmethod
     def paper(**changes: Any) -> PaperCPQ:
