@@ -63,7 +63,11 @@ class Export(NamedTuple):
 
 
 class Learner(Protocol):
-    """What the training loop asks of everything that learns from a log, whether it has a policy or not."""
+    """What the training loop asks of everything that learns from a log, whether it has a policy or not.
+
+    Three attributes are looked for and need not be there: `default_steps`, the number of steps of a run that gives none
+    (else `steps.STEPS`); `depends_on_steps`, true if a run cannot go on for longer because all of its training depends on
+    the number of steps; and `limits`, the least and the greatest limit if one policy learns for all of them."""
 
     name: ClassVar[str]
     shown: ClassVar[tuple[str, ...]]  # the metrics worth showing while it trains, in this order
