@@ -28,14 +28,14 @@ from ringfence.algorithms.cpq_handout import (
     TERMINATED,
     Choice,
     Expected,
-    HandOut,
+    HandOutInputs,
     SafeClone,
     choice_in_words,
     choose,
-    chosen,
     episode_costs,
     expected_of,
     gains_around_one,
+    hand_out_of,
     imagine,
     is_chosen,
     is_worth_pacing,
@@ -593,11 +593,11 @@ def given_to_choose(
     counts = (jnp.asarray(x, jnp.float32) for x in (1.0, rows, others))
     copied = SafeClone(other_actor(), clone, fresh.optimiser, *counts)
     limit, end, growth = (jnp.asarray(x, jnp.float32) for x in (limit, cost_of_end, growth))
-    return HandOut(plant, averaged, copied, jnp.zeros((4, OBS)) if starts is None else starts, limit, end, growth)
+    return HandOutInputs(plant, averaged, copied, jnp.zeros((4, OBS)) if starts is None else starts, limit, end, growth)
 
 
 def handed_out(plant, limit, **given):
-    found = chosen(given_to_choose(plant, limit, **given), 8, DISCOUNT)
+    found = hand_out_of(given_to_choose(plant, limit, **given), 8, DISCOUNT)
     return found.actor, found.choice
 
 
@@ -931,14 +931,14 @@ def test_a_run_shows_the_clone_its_rows_and_keeps_the_reasons_in_the_policys_fil
 
     def look(given, horizon, discount):
         seen.append((float(given.clone.rows), horizon, np.asarray(given.starts)))
-        return chosen(given, horizon, discount)
+        return hand_out_of(given, horizon, discount)
 
     log = log_of_episodes()
     method, members = replace(departed, cvae_steps=2), (Member(0, 1000.0), Member(0, 1e-3))
     plan = Plan(method, members, 3, log_every=3)
     early = run(log, plan, progress=False)
     assert all("handed_out" not in artifact.metadata for artifact in early.artifacts)
-    monkeypatch.setattr(cpq_departures, "chosen", look)
+    monkeypatch.setattr(cpq_departures, "hand_out_of", look)
     monkeypatch.setattr(cpq_handout, "SETTLED", 0)
     monkeypatch.setattr(cpq_handout, "PREDICTED", np.inf)
     late = run(log, plan, progress=False)

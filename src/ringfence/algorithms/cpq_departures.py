@@ -20,11 +20,11 @@ from ringfence.algorithms.cpq_handout import (
     EPISODE_COST,
     EPISODES,
     HandedOut,
-    HandOut,
+    HandOutInputs,
     SafeClone,
     choice_in_words,
-    chosen,
     episode_costs,
+    hand_out_of,
     is_chosen,
     pacing_in_words,
 )
@@ -336,8 +336,8 @@ class CPQ(PaperCPQ):
             return None
         end = jnp.asarray(self.cost_of_end(state.limit), jnp.float32)
         growth = self._anchor_growth(state)
-        given = HandOut(state.plant, state.averaged_actor, state.clone, state.starts, state.limit, end, growth)
-        found = chosen(given, int(state.imagined.horizon), self.discount)
+        given = HandOutInputs(state.plant, state.averaged_actor, state.clone, state.starts, state.limit, end, growth)
+        found = hand_out_of(given, int(state.imagined.horizon), self.discount)
         expected = jnp.stack([found.choice.returned, found.choice.cost, found.greatest_cost])
         return found if bool(jnp.isfinite(expected).all()) else None
 

@@ -152,8 +152,8 @@ def with_gain(actor: TanhGaussianActor, gain: Scalar) -> TanhGaussianActor:
     last = actor.mlp.layers[-1]
     factor = jnp.where(jnp.arange(last.bias.size) < last.bias.size // 2, gain, 1.0)
     scaled = replace(last, weight=last.weight * factor, bias=last.bias * factor)
-    turned: TanhGaussianActor = eqx.tree_at(lambda a: a.mlp.layers[-1], actor, scaled)
-    return turned
+    changed: TanhGaussianActor = eqx.tree_at(lambda a: a.mlp.layers[-1], actor, scaled)
+    return changed
 
 
 class Choice(NamedTuple):
@@ -192,10 +192,10 @@ def choose(gains: Float[Array, " gains"], expected: Expected, limit: Scalar, clo
     def at(values: Float[Array, " gains"]) -> Scalar:
         return values[best] + between * (values[further] - values[best])
 
-    turned = Choice(jnp.zeros((), bool), at(gains), at(expected.returned), at(expected.cost))
+    scaled = Choice(jnp.zeros((), bool), at(gains), at(expected.returned), at(expected.cost))
     copied = Choice(jnp.ones((), bool), jnp.ones(()), expected.returned[-1], expected.cost[-1])
-    wins = counts & (~allowed.any() | (copied.returned > turned.returned))
-    return Choice(*(jnp.where(wins, a, b) for a, b in zip(copied, turned, strict=True)))
+    wins = counts & (~allowed.any() | (copied.returned > scaled.returned))
+    return Choice(*(jnp.where(wins, a, b) for a, b in zip(copied, scaled, strict=True)))
 
 
 def is_worth_pacing(choice: Choice, expected: Expected, limit: Scalar, anchor_growth: Scalar) -> Bool[Array, ""]:
@@ -214,7 +214,7 @@ def is_worth_saving(expected: Expected, limit: Scalar) -> Bool[Array, ""]:
     return (safe <= limit) & (fast - limit > LEAST_SAVED * (fast - safe))
 
 
-class HandOut(NamedTuple):
+class HandOutInputs(NamedTuple):
     """What the choice is made from."""
 
     plant: Plant
@@ -238,18 +238,18 @@ class HandedOut(NamedTuple):
 
 
 @eqx.filter_jit
-def chosen(given: HandOut, horizon: int, discount: float) -> HandedOut:
+def hand_out_of(given: HandOutInputs, horizon: int, discount: float) -> HandedOut:
     gains = gains_around_one(given.anchor_growth)
     expected = expected_of(given, gains, horizon, discount)
     choice = choose(gains, expected, given.limit, given.clone.counts)
-    turned = with_gain(given.averaged, choice.gain)
-    actor = jax.tree.map(lambda a, b: jnp.where(choice.clone, a, b), given.clone.averaged, turned)
+    scaled = with_gain(given.averaged, choice.gain)
+    actor = jax.tree.map(lambda a, b: jnp.where(choice.clone, a, b), given.clone.averaged, scaled)
     worth_pacing = is_worth_pacing(choice, expected, given.limit, given.anchor_growth)
     clone_saves = given.clone.counts & is_worth_saving(expected, given.limit)
     return HandedOut(actor, choice, worth_pacing, clone_saves, expected.cost[GAINS - 1])
 
 
-def expected_of(given: HandOut, gains: Float[Array, " gains"], horizon: int, discount: float) -> Expected:
+def expected_of(given: HandOutInputs, gains: Float[Array, " gains"], horizon: int, discount: float) -> Expected:
     """What the model expects of the averaged actor with each gain, and of the clone. Episodes are disturbed, which shows
     what else a policy is near to. The cost of the clone is that of undisturbed episodes: its own gait is logged, and
     there is no other that a disturbance might lead it to. Where logged episodes terminated, returns are of episodes that
@@ -259,8 +259,8 @@ def expected_of(given: HandOut, gains: Float[Array, " gains"], horizon: int, dis
 
     def candidates(gains: Float[Array, " gains"]) -> Controller:
         def act(states: Float[Array, "candidates episodes obs"]) -> Float[Array, "candidates episodes act"]:
-            turned = jnp.tanh(gains[:, None, None] * given.averaged(states[:-1]).mean)
-            return jnp.concatenate([turned, clone.mode(states[-1])[None]])
+            scaled = jnp.tanh(gains[:, None, None] * given.averaged(states[:-1]).mean)
+            return jnp.concatenate([scaled, clone.mode(states[-1])[None]])
 
         return act
 
