@@ -339,10 +339,12 @@ IN_SENTENCES = [
     ("cpq.md", f"where the model gives termination more than {cpq_handout.TERMINATED}"),
     ("cpq.md", f"gains, from {1 - cpq_handout.FARTHEST} to {1 + cpq_handout.FARTHEST}"),
     ("cpq.md", f"averaged over its last {cpq_handout.CLONE_MEMORY} steps"),
+    ("cpq.md", f"as it is and with a gain of {cpq_handout.CLONE_GAIN}"),
     ("cpq.md", f"{cpq_imagined.AIM} l for a gain up to 1; {cpq_handout.RAISED} l for a greater one"),
     (
         "cpq.md",
-        f"with a gain of 1 (by {cpq_handout.COMPLETED:.0%}), or than with the clone (by {cpq_handout.STEADY:.0%})",
+        f"with a gain of 1 (by {cpq_handout.MORE_EARLY_ENDS:.0%}), or than with the clone (by "
+        f"{cpq_handout.MORE_THAN_CLONE:.0%})",
     ),
     (
         "cpq.md",

@@ -11,20 +11,23 @@ import pytest
 
 from ringfence.algorithms import Spec, cpq_handout
 from ringfence.algorithms.cpq_handout import (
+    CLONE,
+    CLONE_GAIN,
     CLONE_MEMORY,
+    CLONE_RAISED,
     CLONED,
-    COMPLETED,
     EPISODE_COST,
     EPISODES,
     FARTHEST,
     GAINS,
     LEAST_SAVED,
     LOWEST,
+    MORE_EARLY_ENDS,
+    MORE_THAN_CLONE,
     NOISE,
     RAISED,
     SHAKEN,
     SHAKEN_EPISODES,
-    STEADY,
     TERMINATED,
     Choice,
     Expected,
@@ -32,6 +35,7 @@ from ringfence.algorithms.cpq_handout import (
     SafeClone,
     choice_in_words,
     choose,
+    choose_clone,
     episode_costs,
     expected_of,
     gains_around_one,
@@ -415,10 +419,12 @@ EVEN = np.linspace(0.9, 1.1, GAINS)
 LIMIT = 30.0
 
 
-def told(returned, cost, clone=(0.0, 0.0), completed=None, clone_completed=1.0):
-    """Returns and costs of the gains, then of the clone."""
+def told(returned, cost, clone=(0.0, 0.0), completed=None, clone_completed=1.0, raised=(-999.0, 999.0, 0.0)):
+    """Returns and costs of the gains, then of the clone, and last (`raised`) what the clone with its gain earns, costs and
+    completes."""
     whole = np.ones(GAINS) if completed is None else completed
     columns = ([*returned, clone[0]], [*cost, clone[1]], [*whole, clone_completed])
+    columns = [[*column, last] for column, last in zip(columns, raised, strict=True)]
     return Expected(*(jnp.asarray(column, jnp.float32) for column in columns))
 
 
@@ -456,6 +462,30 @@ def test_the_clone_is_chosen_where_it_earns_most_and_is_inside(one_aim):
     assert choice_of(told(RISING, OUTSIDE, clone=(-5.0, 30.0))) == (True, 1.0, -5.0, 30.0)  # the only one
 
 
+@pytest.mark.parametrize(
+    ("raised", "taken"),
+    [
+        ((200.1, 0.969 * LIMIT, 0.781), True),
+        ((199.9, 0.969 * LIMIT, 0.781), False),  # it earns less
+        ((200.1, 0.971 * LIMIT, 0.781), False),  # costs more than AIM x l
+        ((200.1, 0.969 * LIMIT, 0.779), False),  # ends more than 2 % of the episodes early
+    ],
+)
+def test_the_clone_has_the_gain_that_earns_more_inside_the_limit(raised, taken):
+    """The clone as it is earns 200 at the limit and completes 0.8 of the episodes."""
+    assert (AIM, MORE_EARLY_ENDS) == (0.97, 0.02)
+    found = choose_clone(told(RISING, OUTSIDE, (200.0, LIMIT), None, 0.8, raised), jnp.asarray(LIMIT))
+    expected = (CLONE_GAIN, *raised[:2]) if taken else (1.0, 200.0, LIMIT)
+    assert bool(found.clone)
+    assert [float(x) for x in found[1:]] == pytest.approx(expected)
+
+
+def test_a_clone_with_a_gain_is_handed_out_only_where_the_clone_itself_is_inside():
+    more = (300.0, 5.0, 1.0)
+    assert choice_of(told(RISING, OUTSIDE, (100.0, 30.9), raised=more)) == pytest.approx((True, CLONE_GAIN, 300.0, 5.0))
+    assert choice_of(told(RISING, OUTSIDE, (100.0, 31.0), raised=more)) == pytest.approx((False, 1.0, 150.0, 36.0))
+
+
 def test_a_clone_that_has_not_learned_is_no_candidate(one_aim):
     inside = np.linspace(10.0, 29.0, GAINS)
     best = told(RISING, inside, clone=(999.0, 5.0))
@@ -467,8 +497,8 @@ def test_gains_that_end_early_more_often_than_the_averaged_actor_do_not_count(on
     inside = np.linspace(10.0, 29.0, GAINS)
     for plain in (1.0, 0.5):  # what the averaged actor itself completes is the measure
         completed = np.full(GAINS, plain)
-        completed[-1] -= 1.25 * COMPLETED
-        completed[-2] -= 0.75 * COMPLETED
+        completed[-1] -= 1.25 * MORE_EARLY_ENDS
+        completed[-2] -= 0.75 * MORE_EARLY_ENDS
         found = choice_of(told(RISING, inside, completed=completed, clone_completed=0.0))
         assert found == pytest.approx((False, 1.08, 190.0, inside[-2]))
 
@@ -477,7 +507,7 @@ def test_gains_that_end_early_more_often_than_the_clone_do_not_count_where_the_c
     """The clone earns nothing here. All gains end early more often than it, so that it is the only one that counts."""
     inside = np.linspace(10.0, 29.0, GAINS)
     completed = np.full(GAINS, 0.8)
-    for whole, clone in ((0.8 + 1.1 * STEADY, True), (0.8 + 0.9 * STEADY, False), (0.1, False)):
+    for whole, clone in ((0.8 + 1.1 * MORE_THAN_CLONE, True), (0.8 + 0.9 * MORE_THAN_CLONE, False), (0.1, False)):
         found = told(RISING, inside, (0.0, 1.0), completed, clone_completed=whole)
         assert choice_of(found)[0] == clone
         assert not choice_of(found, cloned=False)[0]
@@ -530,8 +560,8 @@ def share_of_limit(candidate):
 
 def choice_by_loops(returned, cost, completed, limit, cloned):
     """What `choose` says it does, candidate by candidate."""
-    clone_counts = cloned and cost[GAINS] <= limit
-    least = max(completed[PLAIN] - COMPLETED, completed[GAINS] - STEADY if clone_counts else 0.0)
+    clone_counts = cloned and cost[CLONE] <= limit
+    least = max(completed[PLAIN] - MORE_EARLY_ENDS, completed[CLONE] - MORE_THAN_CLONE if clone_counts else 0.0)
     best = None
     for i in range(GAINS):
         counts = cost[i] <= share_of_limit(i) * limit and completed[i] >= least
@@ -545,19 +575,23 @@ def choice_by_loops(returned, cost, completed, limit, cloned):
         if completed[further] >= least and returned[further] > returned[best] and cost[further] > aim > cost[best]:
             share = (aim - cost[best]) / (cost[best + 1] - cost[best])
             turned = (False, *(x[best] + share * (x[best + 1] - x[best]) for x in (EVEN, returned, cost)))
-    if clone_counts and (best is None or returned[GAINS] > turned[2]):
-        return True, 1.0, returned[GAINS], cost[GAINS]
+    copied, gain = CLONE, 1.0
+    enough = completed[CLONE_RAISED] >= completed[CLONE] - MORE_EARLY_ENDS
+    if enough and cost[CLONE_RAISED] <= AIM * limit and returned[CLONE_RAISED] > returned[CLONE]:
+        copied, gain = CLONE_RAISED, CLONE_GAIN
+    if clone_counts and (best is None or returned[copied] > turned[2]):
+        return True, gain, returned[copied], cost[copied]
     return turned
 
 
 def test_the_choice_is_that_of_a_loop_over_the_candidates():
     rng = np.random.default_rng(8)
     given, expected = [], []
-    for case in range(400):
-        returned = np.cumsum(rng.normal(0.5, 1.0, GAINS + 1))
-        cost = rng.uniform(15, 35) + np.cumsum(rng.normal(1.0, 2.0, GAINS + 1))
-        returned[-1], cost[-1] = rng.uniform(returned.min(), returned.max() + 2.0), rng.uniform(20, 40)  # the clone's
-        completed = rng.choice([0.7, 0.8, 0.9], size=GAINS + 1, p=[0.1, 0.2, 0.7])
+    for case in range(1200):
+        returned = np.cumsum(rng.normal(0.5, 1.0, GAINS + 2))
+        cost = rng.uniform(15, 35) + np.cumsum(rng.normal(1.0, 2.0, GAINS + 2))
+        returned[CLONE:], cost[CLONE:] = rng.uniform(returned.min(), returned.max() + 2.0, 2), rng.uniform(20, 40, 2)
+        completed = rng.choice([0.7, 0.8, 0.9], size=GAINS + 2, p=[0.1, 0.2, 0.7])
         cloned = case % 2 == 0
         given.append((returned, cost, completed, cloned))
         expected.append(choice_by_loops(returned, cost, completed, LIMIT, cloned))
@@ -569,7 +603,9 @@ def test_the_choice_is_that_of_a_loop_over_the_candidates():
     for mine, theirs in zip(found[1:], numbers, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4)
     between = ~np.isclose(numbers[0][:, None], EVEN).any(1)
-    assert min(clones.sum(), between.sum(), (~clones & ~between).sum()) > 20  # every kind of choice occurs
+    raised = clones & (numbers[0] == CLONE_GAIN)
+    every_kind = raised, clones & ~raised, ~clones & between, ~clones & ~between
+    assert min(kind.sum() for kind in every_kind) > 20
 
 
 # From the networks to the one that is handed out
@@ -632,8 +668,14 @@ def test_the_gain_that_takes_the_cost_to_the_limit_is_in_the_weights_handed_out(
 
 
 def test_the_clones_weights_are_handed_out_where_it_wins_and_has_seen_enough_rows():
+    """With a limit of just what it costs it is handed out as it is; with more, with its gain."""
     limit = cost_of_gain(1.0)
     actor, choice = handed_out(PLANT, limit)
+    assert bool(choice.clone)
+    assert float(choice.gain) == pytest.approx(CLONE_GAIN)
+    np.testing.assert_allclose(actor.mlp.layers[-1].bias, [0.3 * CLONE_GAIN, 0.6 * CLONE_GAIN, -1.0, -2.0], rtol=1e-6)
+    assert float(choice.returned) == pytest.approx(return_of_gain(CLONE_GAIN, mean=0.6), rel=1e-5)
+    actor, choice = handed_out(PLANT, 1.0001 * cost_of_gain(1.0, mean=0.3))
     assert bool(choice.clone)
     assert same(actor, COPY)
     assert float(choice.gain) == 1.0
@@ -659,8 +701,8 @@ def test_where_nothing_is_inside_the_averaged_weights_are_handed_out_unchanged()
 
 @pytest.mark.parametrize("growth", [1.0, 4.0])
 def test_every_candidate_has_the_episodes_that_it_would_have_alone(plant, actor, growth):
-    """Against `imagine` for one policy at a time: the averaged actor with its weights turned, and the clone, from starts
-    that are used in turn. The clone's cost is of calm episodes. Where the anchor is stronger returns are disturbed less,
+    """Against `imagine` for one policy at a time: the averaged actor with its weights turned, and the clone twice, from
+    starts that are used in turn. The clone's cost is of calm episodes. Where the anchor is stronger returns are disturbed less,
     and early ends are those of other episodes: the same for every gain, those of the averaged actor as it is."""
     clone = TanhGaussianActor(OBS, ACT, (8, 8), key=jax.random.key(7))
     wide = replace(plant, low=jnp.full(OBS, -20.0), high=jnp.full(OBS, 20.0))
@@ -674,22 +716,26 @@ def test_every_candidate_has_the_episodes_that_it_would_have_alone(plant, actor,
         )
         return [float(values[0]) for values in found]
 
-    policies = [*(with_gain(actor, jnp.asarray(gain)) for gain in gains), clone]
+    policies = [
+        *(with_gain(actor, jnp.asarray(gain)) for gain in gains),
+        clone,
+        with_gain(clone, jnp.asarray(CLONE_GAIN)),
+    ]
     rough = [alone(policy, NOISE / np.sqrt(growth)) for policy in policies]
     smooth = [alone(policy, NOISE / growth) for policy in policies]
-    calm = alone(clone, 0.0)
-    assert abs(calm[1] - rough[-1][1]) > 1e-3  # it makes a difference
+    calm = [alone(policy, 0.0)[1] for policy in policies[CLONE:]]
+    assert abs(calm[0] - rough[CLONE][1]) > 1e-3  # it makes a difference
     completed = [each[2] for each in rough]
     if growth > 1.0:
-        shaken = [alone(policy, SHAKEN, SHAKEN_EPISODES)[2] for policy in (actor, clone)]
-        assert not np.allclose(shaken, [completed[PLAIN], completed[-1]], atol=1e-3)
-        completed = [shaken[0]] * GAINS + [shaken[1]]
+        shaken = [alone(policy, SHAKEN, SHAKEN_EPISODES)[2] for policy in (actor, *policies[CLONE:])]
+        assert not np.allclose(shaken, [completed[PLAIN], *completed[CLONE:]], atol=1e-3)
+        completed = [shaken[0]] * GAINS + shaken[1:]
     given = given_to_choose(
         wide, 1.0, growth=growth, averaged=actor, clone=clone, cost_of_end=0.7, starts=jnp.asarray(starts)
     )
     found = expected_of(given, jnp.asarray(gains), HORIZON, DISCOUNT)
     np.testing.assert_allclose(found.returned, [each[0] for each in (smooth if growth > 1.0 else rough)], rtol=1e-3)
-    np.testing.assert_allclose(found.cost, [*(each[1] for each in rough[:-1]), calm[1]], rtol=1e-3)
+    np.testing.assert_allclose(found.cost, [*(each[1] for each in rough[:CLONE]), *calm], rtol=1e-3)
     np.testing.assert_allclose(found.completed, completed, rtol=1e-5)
 
 
@@ -767,8 +813,11 @@ def test_what_is_handed_out_is_exported_with_the_reasons(departed):
     )
     copied = method.export(settled(method, limit, rows=CLONED))
     assert copied.facts["handed_out"]["policy"] == "safe clone"
-    assert same(copied.networks["actor"], COPY)
-    assert copied.facts["handed_out"]["expected_return"] == pytest.approx(return_of_gain(1.0, mean=0.6), rel=1e-5)
+    assert same(copied.networks["actor"], with_gain(COPY, jnp.asarray(CLONE_GAIN)))
+    assert copied.facts["handed_out"]["gain"] == pytest.approx(CLONE_GAIN, abs=1e-4)
+    assert copied.facts["handed_out"]["expected_return"] == pytest.approx(
+        return_of_gain(CLONE_GAIN, mean=0.6), rel=1e-5
+    )
 
 
 def test_the_averaged_actor_is_exported_for_a_pacer_where_that_is_worth_it(departed):

@@ -111,12 +111,11 @@ def judge(
 
 def _which_policy(handed_out: Mapping[str, Any]) -> str:
     """Critics are of the averaged actor; what is handed out may be another policy, and a model says what that one costs."""
-    clone = "the clone of the log's safe episodes"
-    actor = f"the averaged actor with a gain of {handed_out['gain']:.3f}"
+    policy = "clone of the log's safe episodes" if handed_out["policy"] == "safe clone" else "averaged actor"
     paced = " Where each step's cost can be measured, a pacer can use more of the limit and hold each episode to it."
     return (
         "The critic is of the averaged actor. "
-        f"Handed out is {clone if handed_out['policy'] == 'safe clone' else actor}, of which a fitted model of the plant "
+        f"Handed out is the {policy} with a gain of {handed_out['gain']:.3f}, of which a fitted model of the plant "
         f"expects a cost of {handed_out['expected_cost']:.3g} (discounted, or going on at its cost per step, whichever is "
         f"more).{paced if handed_out.get('can_be_paced') else ''}"
     )
