@@ -241,6 +241,21 @@ def test_methods_lists_methods_and_settings(capsys):
     assert "ood_quantile" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("cpq", "50,000 steps, with the paper's preset 60,000"),
+        ("cpq-paper", "60,000 steps"),
+        ("bear-lag", "60,000 steps"),
+        ("bc", "50,000 steps"),
+        ("cbpl", "50,000 steps"),  # as many as the paper's
+    ],
+)
+def test_methods_says_how_many_steps_a_run_makes_that_is_not_told(name, said, capsys):
+    assert main(["methods", name]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"without --steps a run makes {said}"
+
+
 # Bad requests
 
 

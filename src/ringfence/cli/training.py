@@ -63,8 +63,8 @@ def add_train(verbs: Any) -> None:
         "--steps",
         type=int,
         metavar="N",
-        help=f"updates of the policy (default: {defaults.STEPS}, or as many as the method's critics need); "
-        "what comes before them, such as CPQ's detector, is extra. With --resume: go on to N",
+        help="updates of the policy (default: the method's own, see `ringfence methods NAME`); what comes before them, "
+        "such as CPQ's detector, is extra. With --resume: go on to N",
     )
     parser.add_argument(
         "--seeds",

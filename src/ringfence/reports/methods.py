@@ -3,12 +3,14 @@
 import re
 from dataclasses import fields
 from importlib import import_module
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from ringfence.algorithms import METHODS
 from ringfence.algorithms.named import class_of
+from ringfence.training.defaults import steps_of
 
 
 def first_sentence(text: str) -> str:
@@ -21,7 +23,7 @@ def first_sentence(text: str) -> str:
 
 
 def print_methods(name: str | None = None) -> None:
-    """A line per method, or, given one, a line per setting."""
+    """A line per method, or, given one, a line per setting and how many steps a run makes without `--steps`."""
     console = Console()
     if name is None:
         table = Table("method", "what it is")
@@ -38,3 +40,11 @@ def print_methods(name: str | None = None) -> None:
         differs = paper is not None and ours != printed
         table.add_row(field.name, str(ours), *([f"[bold]{printed}[/]" if differs else ""] if paper else []))
     console.print(table)
+    console.print(steps_in_words(default, paper))
+
+
+def steps_in_words(default: Any, paper: Any | None) -> str:
+    """How many steps a run makes that is not told."""
+    ours, printed = steps_of(default), steps_of(default if paper is None else paper)
+    other = "" if printed == ours else f", with the paper's preset {printed:,}"
+    return f"without --steps a run makes {ours:,} steps{other}"
