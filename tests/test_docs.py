@@ -13,7 +13,18 @@ import pytest
 
 import ringfence
 from ringfence import algorithms
-from ringfence.algorithms import CBPL, CPQ, BCQLag, BEARLag, PaperCPQ, cpq_departures, cpq_handout, cpq_imagined
+from ringfence.algorithms import (
+    BC,
+    CBPL,
+    CPQ,
+    BCQLag,
+    BCSafe,
+    BEARLag,
+    PaperCPQ,
+    cpq_departures,
+    cpq_handout,
+    cpq_imagined,
+)
 from ringfence.cli import build_parser
 from ringfence.data import summarise
 from ringfence.deploy import guard_rules, reference
@@ -36,8 +47,10 @@ from ringfence.reports.html.pages import Asked
 from ringfence.reports.judgement import SHORTER
 from ringfence.reports.log import plot_summary
 from ringfence.reports.theory import run_theory
+from ringfence.steps import LEAST_STEPS, STEPS
 from ringfence.tasks import Task
 from ringfence.training import defaults
+from ringfence.training.defaults import critic_steps, steps_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -172,6 +185,25 @@ def test_a_name_that_exists_is_known(span):
     assert not unknown_in(span, PAGES[0])
 
 
+# Placeholders
+
+
+def placeholders_in(text):
+    """Words such as SENTENCE_TO_COME outside code, in whose place a text was to come. T_P is mathematics."""
+    prose = re.sub(r"`[^`]*`", "", re.sub(r"```.*?```", "", text, flags=re.S))
+    return re.findall(r"\b[A-Z][A-Z0-9]+_[A-Z0-9_]*\b", prose)
+
+
+@every_page
+def test_no_placeholder_was_left(page):
+    assert placeholders_in(page.read_text()) == []
+
+
+def test_a_placeholder_is_found():
+    text = "After `MAX_STEPS` steps: SENTENCE_TO_COME\n```\nexport A_B=1\n```\n`a\nB_C` and `d`, TABLE_2"
+    assert placeholders_in(text) == ["SENTENCE_TO_COME", "TABLE_2"]
+
+
 # Links
 
 
@@ -298,7 +330,18 @@ def test_the_command_line_has_the_defaults_of_the_functions_it_calls():
 
 
 RULES = Rules()
+OURS, PRINTED, BCQ, BEAR, OF_CBPL = map(steps_of, (CPQ(), PaperCPQ(), BCQLag(), BEARLag(), CBPL()))
 IN_SENTENCES = [
+    ("cpq.md", f"Without `--steps` the default makes {OURS:,}, or"),
+    ("cpq.md", f"as many as their critics need, at least {LEAST_STEPS:,}: {PRINTED:,} with their own settings"),
+    (
+        "cpq.md",
+        f"as its rounds have room for, at most {OF_CBPL:,}, and BC and BC-Safe, which have no critics, make {STEPS:,}",
+    ),
+    ("cpq.md", f"**Why {OURS:,} and not {critic_steps(CPQ().tau, CPQ().discount):,}**"),
+    ("cluster.md", f"as many as `ringfence train` does: CPQ {OURS:,}, BEAR-Lag {BEAR:,}, ..."),
+    ("baselines.md", f"Without `--steps` a run makes {STEPS:,} steps, BCQ-Lagrangian and BEAR-Lagrangian {BCQ:,}"),
+    ("add-a-method.md", f"computes what critics need); without it {STEPS:,} |"),
     ("deploy.md", f"outside the log's range by more than {RULES.range:.0%} of it"),
     ("deploy.md", f"{reference.QUANTILE:.0%} quantile of the log"),
     ("deploy.md", f"at least {guard_rules.LEAST_STILLNESS} steps"),
@@ -352,6 +395,11 @@ IN_SENTENCES = [
     ),
     ("limits.md", f"if less than {cpq_departures.LEAST_SAFE:.0%} of the logged actions are safe"),
 ]
+
+
+def test_methods_that_a_sentence_names_together_make_as_many_steps():
+    assert PRINTED == BCQ == BEAR
+    assert steps_of(BC()) == steps_of(BCSafe()) == OF_CBPL == STEPS
 
 
 @pytest.mark.parametrize(("page", "sentence"), IN_SENTENCES)

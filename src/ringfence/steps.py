@@ -1,7 +1,7 @@
-"""How many updates of the policy a method needs. No JAX here: the command line's help says some of it."""
+"""How many updates of the policy a method needs. No JAX here: the command line's help is made without it."""
 
 STEPS = 50_000  # of CPQ's default, of a method that does not say how many it needs, and in the paper's figures
-LEAST_STEPS = 15_000  # of a method with critics: its actor needs them too
+LEAST_STEPS = 15_000  # of `steps_with_critics`: the actor needs them too, where critics need fewer
 
 
 def critic_steps(tau: float, discount: float) -> int:
@@ -11,5 +11,6 @@ def critic_steps(tau: float, discount: float) -> int:
 
 
 def steps_with_critics(tau: float, discount: float) -> int:
-    """What a method with critics makes by default: as many steps as they need, at least LEAST_STEPS."""
+    """As many steps as critics need, at least LEAST_STEPS: what CPQ as printed, BCQ-Lagrangian and BEAR-Lagrangian make by
+    default, and the least that CPQ makes."""
     return max(critic_steps(tau, discount), LEAST_STEPS)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from ringfence.steps import LEAST_STEPS as LEAST_STEPS
 from ringfence.steps import STEPS as STEPS
 from ringfence.steps import critic_steps as critic_steps
 
