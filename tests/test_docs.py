@@ -339,6 +339,7 @@ IN_SENTENCES = [
         f"as its rounds have room for, at most {OF_CBPL:,}, and BC and BC-Safe, which have no critics, make {STEPS:,}",
     ),
     ("cpq.md", f"**Why {OURS:,} and not {critic_steps(CPQ().tau, CPQ().discount):,}**"),
+    ("runs.md", f"CPQ's default makes {OURS:,}, more than they need"),
     ("cluster.md", f"as many as `ringfence train` does: CPQ {OURS:,}, BEAR-Lag {BEAR:,}, ..."),
     ("baselines.md", f"Without `--steps` a run makes {STEPS:,} steps, BCQ-Lagrangian and BEAR-Lagrangian {BCQ:,}"),
     ("add-a-method.md", f"computes what critics need); without it {STEPS:,} |"),

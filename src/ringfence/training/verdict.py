@@ -25,8 +25,9 @@ DISAGREE = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """`inside` and `outside` are said of a simulation, or of a cost critic that had enough steps and no warnings;
-    `unsure` of one that had not; `no estimate` of a method that has no cost critic."""
+    """`inside` and `outside` are said of a simulation, or of a cost critic; `unsure` of a critic that says inside after
+    fewer steps than critics need (`defaults.critic_steps`: CPQ makes more by default), or with warnings; `no estimate` of
+    a method that has no cost critic."""
 
     seed: int
     limit: float
