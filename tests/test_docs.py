@@ -339,6 +339,12 @@ IN_SENTENCES = [
         f"as its rounds have room for, at most {OF_CBPL:,}, and BC and BC-Safe, which have no critics, make {STEPS:,}",
     ),
     ("cpq.md", f"**Why {OURS:,} and not {critic_steps(CPQ().tau, CPQ().discount):,}**"),
+    (
+        "theory.md",
+        f"its weight is {CPQ().recovery_weight:g} and its anchor {CPQ().anchor:g} (times 1 + {CPQ().termination_anchor:g} x",
+    ),
+    ("limits.md", f"Without `--steps` a range of limits makes {steps_of(CPQ(limits=(20.0, 60.0))):,} now"),
+    ("cluster.md", f"The default makes {OURS:,} steps now: without `steps` a cell"),
     ("runs.md", f"CPQ's default makes {OURS:,}, more than they need"),
     ("cluster.md", f"as many as `ringfence train` does: CPQ {OURS:,}, BEAR-Lag {BEAR:,}, ..."),
     ("baselines.md", f"Without `--steps` a run makes {STEPS:,} steps, BCQ-Lagrangian and BEAR-Lagrangian {BCQ:,}"),
@@ -396,6 +402,19 @@ IN_SENTENCES = [
     ),
     ("limits.md", f"if less than {cpq_departures.LEAST_SAFE:.0%} of the logged actions are safe"),
 ]
+
+
+def test_the_table_of_limits_has_the_steps_that_the_page_says_were_measured():
+    lines = (ROOT / "results" / "limits" / "rows.jsonl").read_text().splitlines()
+    fewer, more = sorted({row["steps"] for row in map(json.loads, lines) if row["how"] == "range"})
+    assert f"**Only {fewer:,} and {more:,} steps were measured.**" in (ROOT / "docs" / "limits.md").read_text()
+
+
+def test_how_long_the_demo_takes_is_said_alike():
+    (said,) = re.findall(r"make demo .*\((\w+ to \w+ minutes)\)", (ROOT / "Makefile").read_text())
+    [verbs] = [action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction)]
+    assert f"({said})" in verbs.choices["demo"].description
+    assert re.findall(r"make demo .*: (\w+ to \w+ minutes)", (ROOT / "README.md").read_text()) == [said]
 
 
 def test_methods_that_a_sentence_names_together_make_as_many_steps():

@@ -1,6 +1,8 @@
 """What the demonstration says of its own numbers."""
 
+import json
 from io import StringIO
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +14,9 @@ from ringfence.errors import WouldOverwrite
 from ringfence.evaluation import Evaluation
 from ringfence.experiments.demo import DISCOUNT, FULL, QUICK, alike, run_demo
 from ringfence.reports.demo import CLONE, OURS, PACED, conclusions, print_comparison, steady_costs
-from ringfence.training.defaults import critic_steps
 from tests.logs import narrow_log
+
+ROOT = Path(__file__).parents[2]
 
 
 def evaluation(earned, discounted, cost):
@@ -68,8 +71,11 @@ def test_limits_that_admit_the_same_episodes_share_a_clone():
     assert alike(log, (40.0, 50.0, 60.0)) == [(40.0, 50.0), (60.0,)]
 
 
-def test_the_demo_trains_for_as_long_as_its_own_verdict_asks():
-    assert FULL.steps >= critic_steps(CPQ().tau, DISCOUNT)
+def test_the_demo_is_as_long_as_that_of_the_results():
+    """15,000 steps: 3 / (0.02 x 0.01), what the critics need, and so what its own verdict asks for."""
+    shown = json.loads((ROOT / "results" / "demo" / "results.json").read_text())
+    assert shown["scale"] == vars(FULL)
+    assert FULL.steps == round(3 / (CPQ().tau * (1 - DISCOUNT)))
 
 
 def test_a_quick_demo_is_not_taken_for_the_beginning_of_a_full_one(tmp_path, monkeypatch):

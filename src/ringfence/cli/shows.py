@@ -33,7 +33,9 @@ def theory(options: argparse.Namespace) -> None:
 
 
 def add_demo(verbs: Any) -> None:
-    parser = add_verb(verbs, "demo", demo, "make a log, learn a safe policy from it and compare (about eight minutes)")
+    parser = add_verb(
+        verbs, "demo", demo, "make a log, learn a safe policy from it and compare (three to eight minutes)"
+    )
     parser.add_argument("--out", type=Path, default=Path("demo"), metavar="DIR", help="for results (default demo/)")
     parser.add_argument("--quick", action="store_true", help="a minute's version that shows the steps, not the result")
 

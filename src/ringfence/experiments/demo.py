@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from ringfence import api
-from ringfence.algorithms import BCSafe
+from ringfence.algorithms import CPQ, BCSafe
 from ringfence.algorithms.named import method_of
 from ringfence.behaviour.collect import collect
 from ringfence.behaviour.shipped import shipped_policy
@@ -29,6 +29,7 @@ from ringfence.progress import counting
 from ringfence.reports.demo import CLONE, OURS, PACED, Tested, plot_demo, print_comparison
 from ringfence.reports.log import plot_summary, print_summary
 from ringfence.training import Run, RunDirectory
+from ringfence.training.defaults import critic_steps
 
 TASK, HORIZON = "halfcheetah-torque", 1000
 LIMITS = (30.0, 40.0, 50.0, 60.0)  # between the safe controller's cost and the unsafe one's
@@ -46,8 +47,8 @@ class Scale:
     settings: dict[str, Any]
 
 
-# As many steps as CPQ's critics need: `training.defaults.critic_steps`.
-FULL = Scale(rows=200_000, steps=15_000, cloning_steps=5_000, episodes=20, settings={})
+# CPQ's default makes more than three times as many steps. A demo is to be short: these are as many as the critics need.
+FULL = Scale(rows=200_000, steps=critic_steps(CPQ.tau, DISCOUNT), cloning_steps=5_000, episodes=20, settings={})
 QUICK = Scale(rows=4_000, steps=300, cloning_steps=300, episodes=2, settings={"hidden": (32, 32), "cvae_steps": 200})
 
 

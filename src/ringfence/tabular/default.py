@@ -20,8 +20,8 @@ from ringfence.tabular.cmdp import Cmdp, Mask, Table, action_values, log_states,
 
 @dataclass(frozen=True)
 class DefaultSettings:
-    """penalty_weight and anchor_weight are those of the neural default: penalty = weight * size / l and anchor = weight
-    * size, with size the mean |Vr| over the log.
+    """penalty_weight and anchor_weight are in the units of the neural default: penalty = weight * size / l and anchor =
+    weight * size, with size the mean |Vr| over the log. Its penalty has the weight 3 too, its anchor 1.5.
 
     With kind "multiplier" penalty_weight is where the multiplier starts; each round adds `rate` * (mean Vc over the
     log's states, or from the start, - l) / l. The policy moves `step` / (1 + decay * round) towards the best response.
