@@ -383,6 +383,7 @@ IN_SENTENCES = [
     ("how-sure.md", f"differ by less than {dynamics.ROUNDING:.1%} of its own standard deviation"),
     ("how-sure.md", f"roll-outs from the {dynamics.STARTS} first states"),
     ("how-sure.md", f"Where at most {dynamics.RARELY:.0%} of the logged episodes terminated"),
+    ("cpq.md", f"at the rate `alpha_rate` ({PaperCPQ().alpha_rate:g})"),
     ("cpq.md", f"for {cpq_handout.EPISODES} whole episodes"),
     ("cpq.md", f"{cpq_handout.NOISE} of what a network leaves unexplained as noise"),
     ("cpq.md", f"is seen in {cpq_handout.SHAKEN_EPISODES} other episodes"),

@@ -17,7 +17,6 @@ from ringfence.algorithms.cpq import (
     penalized_bellman_target,
     reward_critic_loss,
     safe_value,
-    score_function_loss,
 )
 from ringfence.algorithms.cpq_departures import (
     alpha_step_where_ood,
@@ -29,7 +28,7 @@ from ringfence.algorithms.cpq_departures import (
     safe_weights,
     smoothed_actions,
 )
-from ringfence.networks import sample_tanh, tanh_log_prob
+from ringfence.networks import sample_tanh
 from tests.equations import reference
 from tests.equations.conftest import ACT, OBS, ROWS, SMALL, small_state
 
@@ -335,7 +334,7 @@ def test_the_anchor_grows_with_the_share_of_logged_episodes_that_terminated_unle
     assert anchor_part(0.25, episode_end="ends") == pytest.approx(without, rel=1e-6)
 
 
-def actor_gradient(method, state, batch, limit):
+def gradient_of_actor(method, state, batch, limit):
     return jax.grad(method.actor_loss, has_aux=True)(state.actor, state.critics, batch, at(state, limit), KEY)[0]
 
 
@@ -350,14 +349,14 @@ def test_no_gradient_flows_through_the_size_that_qr_is_divided_by(batch, departe
 
 def test_the_printed_reparametrised_gradient_dies_where_every_action_is_unsafe(batch, printed):
     state = small_state(printed)
-    assert largest(actor_gradient(printed, state, batch, -1e6)) == 0
-    assert largest(actor_gradient(printed, state, batch, 1e6)) > 0
+    assert largest(gradient_of_actor(printed, state, batch, -1e6)) == 0
+    assert largest(gradient_of_actor(printed, state, batch, 1e6)) > 0
 
 
 def test_our_gradient_lowers_the_cost_where_every_action_is_unsafe(batch, departed):
     method = replace(departed, anchor=0.0, recovery_weight=1e4)
     state = small_state(method)
-    gradient = actor_gradient(method, state, batch, -1.0)
+    gradient = gradient_of_actor(method, state, batch, -1.0)
     moved = jax.tree.map(lambda p, g: p - 1e-3 * g / largest(gradient), state.actor, gradient)
 
     def cost(actor):
@@ -368,9 +367,9 @@ def test_our_gradient_lowers_the_cost_where_every_action_is_unsafe(batch, depart
     assert cost(moved) < cost(state.actor)
 
 
-def test_the_reparametrised_actor_gradient_matches_finite_differences(batch, printed):
+def test_the_reparametrised_gradient_of_the_actor_matches_finite_differences(batch, printed):
     state = small_state(printed)
-    gradient = actor_gradient(printed, state, batch, 1e6)
+    gradient = gradient_of_actor(printed, state, batch, 1e6)
     noise = np.asarray(jax.random.normal(KEY, (1, ROWS, ACT)), np.float64)[0]
     copy = reference.float64_copy(state.actor.mlp)
 
@@ -385,41 +384,6 @@ def test_the_reparametrised_actor_gradient_matches_finite_differences(batch, pri
     for layer, index in [(0, (0, 1)), (1, (2, 5)), (2, (1, 0)), (2, (4, 3))]:
         expected = reference.numerical_gradient(loss, copy.layers[layer].weight, index)
         assert np.asarray(gradient.mlp.layers[layer].weight)[index] == pytest.approx(expected, rel=2e-2, abs=1e-5)
-
-
-def test_the_score_function_gradient_feels_the_edge_of_the_indicator():
-    """One action, Qr = 1 everywhere, safe below an edge: the reparametrised gradient is 0, the true one is not."""
-    from scipy.stats import norm
-
-    from ringfence.networks import Gaussian
-
-    mean, std, edge = 0.2, 0.5, 0.4  # in the Gaussian's own units, before the squash
-    true_gradient = -norm.pdf((edge - mean) / std) / std  # d/dmean P(u <= edge)
-    gaussian = Gaussian(jnp.full((200, 1), mean), jnp.full((200, 1), jnp.log(std)))
-    actions, _ = sample_tanh(gaussian, KEY, (500,))
-
-    def loss(m):
-        moved = Gaussian(gaussian.mean + m, gaussian.log_std)
-        safe = (actions[..., 0] <= np.tanh(edge)).astype(jnp.float32)
-        return score_function_loss(safe, tanh_log_prob(moved, actions))
-
-    assert -jax.grad(loss)(0.0) == pytest.approx(true_gradient, rel=0.03)
-
-    def reparametrised(m):
-        drawn, _ = sample_tanh(Gaussian(gaussian.mean + m, gaussian.log_std), KEY, (500,))
-        return jnp.mean(jnp.where(drawn[..., 0] <= np.tanh(edge), 1.0, 0.0))
-
-    assert jax.grad(reparametrised)(0.0) == 0
-
-
-def test_the_baseline_of_the_score_function_is_the_mean_of_the_other_actions():
-    objective, log_prob = np.array([[1.0, 5.0], [2.0, 6.0], [6.0, 1.0]]), np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
-    total = 0.0
-    for i in range(3):
-        for j in range(2):
-            others = [objective[k, j] for k in range(3) if k != i]
-            total += (objective[i, j] - np.mean(others)) * log_prob[i, j]
-    assert score_function_loss(jnp.asarray(objective), jnp.asarray(log_prob)) == pytest.approx(-total / 6)
 
 
 # The whole step

@@ -260,7 +260,7 @@ def test_training_without_a_limit_is_refused():
     [
         {"discount": 1.0},
         {"batch_size": 0},
-        {"actor_gradient": "one"},
+        {"episode_end": "later"},
         {"anchor": -1},
         {"limit": -3.0},
         {"recovery_weight": float("nan")},

@@ -7,8 +7,18 @@ import jax
 import jax.numpy as jnp
 
 from ringfence.algorithms.cpq import PaperCPQ, State
+from ringfence.algorithms.critics import smaller_value
 from ringfence.algorithms.optimise import Adam
-from ringfence.networks import tanh_log_prob
+from ringfence.networks import sample_tanh, tanh_log_prob
+
+
+def score_function_loss(objective, log_prob):
+    """- E objective(s, a) log pi(a | s), both of shape (n, batch): its gradient is the score-function policy gradient, which
+    sees where the indicator changes. The mean of a state's other n - 1 actions is the baseline; it does not change the
+    expectation."""
+    n = objective.shape[0]
+    baseline = (objective.sum(0) - objective) / max(n - 1, 1)
+    return -jnp.mean(jax.lax.stop_gradient(objective - baseline) * log_prob)
 
 
 class ClonedState(State):
@@ -24,6 +34,7 @@ class Printed(PaperCPQ):
     reward_offset: float = 0.0  # added to every reward, so that none is negative
     alpha_cap: float = 1e6
     alpha_start: float = 0.0  # of the tuned alpha
+    actor_gradient: str = "reparametrised"  # or "score": which "policy gradient" line 14 means
 
     def init(self, key, limit, spec):
         printed = super().init(key, limit, spec)
@@ -50,3 +61,14 @@ class Printed(PaperCPQ):
 
     def next_alpha(self, alpha, ood_values, ood, ood_limit):
         return jnp.minimum(super().next_alpha(alpha, ood_values, ood, ood_limit), self.alpha_cap)
+
+    def objective_loss(self, actor, critics, batch, limit, key):
+        if self.actor_gradient != "score":
+            return super().objective_loss(actor, critics, batch, limit, key)
+        gaussian = actor(batch.observations)
+        actions = jax.lax.stop_gradient(sample_tanh(gaussian, key, (self.ood_samples,))[0])
+        qr = smaller_value(critics.reward, batch.observations, actions)
+        qc = critics.cost(batch.observations, actions)
+        loss = score_function_loss(self.actor_objective(qr, qc, limit), tanh_log_prob(gaussian, actions))
+        means = {"indicator": jnp.mean(qc <= limit), "qr_policy": qr.mean(), "qc_policy": qc.mean()}
+        return loss, actions, {"actor_loss": loss, **means}

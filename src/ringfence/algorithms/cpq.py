@@ -25,7 +25,7 @@ from ringfence.algorithms.cpq_settings import State as State
 from ringfence.algorithms.critics import Critics, fresh_critics, smaller_value
 from ringfence.algorithms.interface import Batch, Metrics, Spec, Stage
 from ringfence.algorithms.ood import LatentKL, cvae_loss, is_ood
-from ringfence.networks import Critic, TanhGaussianActor, polyak, sample_tanh, tanh_log_prob
+from ringfence.networks import Critic, TanhGaussianActor, polyak, sample_tanh
 
 Scalar = Float[Array, ""]
 PerState = Float[Array, " batch"]
@@ -104,14 +104,6 @@ def reward_critic_loss(
 def safe_value(qr: Values, qc: Values, limit: Scalar) -> Values:
     """indicator(Qc(s, a) <= l) Qr(s, a): what the actor maximises, Eq. (4)."""
     return jnp.where(qc <= limit, qr, 0.0)
-
-
-def score_function_loss(objective: Float[Array, "n batch"], log_prob: Float[Array, "n batch"]) -> Scalar:
-    """- E objective(s, a) log pi(a | s): its gradient is the score-function policy gradient, which sees where
-    the indicator changes. The mean of a state's other n - 1 actions is the baseline; it does not change the expectation."""
-    n = objective.shape[0]
-    baseline = (objective.sum(0) - objective) / max(n - 1, 1)
-    return -jnp.mean(jax.lax.stop_gradient(objective - baseline) * log_prob)
 
 
 # Algorithm 1
@@ -236,15 +228,12 @@ class PaperCPQ(CPQSettings):
 
     def objective_loss(
         self, actor: TanhGaussianActor, critics: Critics, batch: Batch, limit: Scalar, key: PRNGKeyArray
-    ) -> tuple[Scalar, Float[Array, "n batch act"], Metrics]:
-        """- E objective(s, a), a ~ pi. No gradient reaches the critics, and none flows through the indicator itself."""
-        by_score = self.actor_gradient == "score"
-        gaussian = actor(batch.observations)
-        actions, _ = sample_tanh(gaussian, key, (self.ood_samples if by_score else 1,))
-        judged = jax.lax.stop_gradient(actions) if by_score else actions
-        qr = smaller_value(critics.reward, batch.observations, judged)
-        qc = critics.cost(batch.observations, judged)
-        objective = self.actor_objective(qr, qc, limit)
-        loss = score_function_loss(objective, tanh_log_prob(gaussian, judged)) if by_score else -jnp.mean(objective)
+    ) -> tuple[Scalar, Float[Array, "1 batch act"], Metrics]:
+        """- E objective(s, a), a ~ pi, with the smaller of the two reward critics. Its gradient goes through the action
+        (reparametrised). None reaches the critics, and none flows through the indicator itself."""
+        actions, _ = sample_tanh(actor(batch.observations), key, (1,))
+        qr = smaller_value(critics.reward, batch.observations, actions)
+        qc = critics.cost(batch.observations, actions)
+        loss = -jnp.mean(self.actor_objective(qr, qc, limit))
         means = {"indicator": jnp.mean(qc <= limit), "qr_policy": qr.mean(), "qc_policy": qc.mean()}
         return loss, actions, {"actor_loss": loss, **means}

@@ -3,13 +3,13 @@ the choice of d, diagnostics, warnings, what is exported."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import equinox as eqx
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ringfence.algorithms.checks import at_most_one, check_settings, fraction, one_of, positive
+from ringfence.algorithms.checks import at_most_one, check_settings, fraction, positive
 from ringfence.algorithms.cpq_watch import cpq_diagnostics, cpq_warnings
 from ringfence.algorithms.critics import Critics, describe_critics
 from ringfence.algorithms.interface import Batch, Export, Metrics, Sample
@@ -62,7 +62,6 @@ class CPQSettings:
     ood_limit_ratio: float = 1.5  # l_c / l
     alpha: float | None = None  # None tunes it from 0, Eq. (5)
     alpha_rate: float = 1e-3
-    actor_gradient: Literal["reparametrised", "score"] = "reparametrised"  # which "policy gradient" line 14 means
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -70,7 +69,6 @@ class CPQSettings:
         at_most_one(self, "tau")
         positive(self, "alpha_rate", *(() if self.alpha is None else ("alpha",)), zero=True)
         fraction(self, "ood_quantile")
-        one_of(self, "actor_gradient", ("reparametrised", "score"))
 
     @property
     def default_steps(self) -> int:
