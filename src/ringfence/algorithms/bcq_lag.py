@@ -43,7 +43,7 @@ COLLAPSED_SPREAD = 0.01
 
 
 class State(CandidateState):
-    """Besides: the perturbation network, and the latents of the deterministic policy."""
+    """In addition: the perturbation network, and the latents of the deterministic policy."""
 
     perturbation: MLP
     target_perturbation: MLP

@@ -50,7 +50,7 @@ Observations = Float[Array, "batch obs"]
 
 
 class State(CandidateState):
-    """Besides: the actor, the price of the MMD, and the noise of the deterministic policy."""
+    """In addition: the actor, the price of the MMD, and the noise of the deterministic policy."""
 
     actor: TanhGaussianActor
     target_actor: TanhGaussianActor

@@ -78,15 +78,15 @@ def one_ood_action(actions: Float[Array, "n batch act"], kept: Bool[Array, "n ba
 def alpha_step_where_ood(
     alpha: Scalar, ood_values: PerState, has_ood: PerState, ood_limit: Scalar, rate: float
 ) -> Scalar:
-    """Automatic alpha without the states that have no OOD action: as printed they count as 0 and raise alpha for
-    nothing."""
+    """Automatic alpha without the states that have no OOD action: as printed they count as Qc = 0 and
+    raise alpha, although they have no action to push up."""
     return jnp.maximum(alpha + rate * jnp.mean(has_ood * (ood_limit - ood_values)), 0.0)
 
 
 def smoothed_actions(actions: Actions, std: float, key: PRNGKeyArray) -> Actions:
-    """The policy's most likely next actions with noise, as in TD3 (Fujimoto, van Hoof and Meger, 2018). Logged actions lie
-    around what their policies meant, at the distance of their noise; the most likely action lies in the empty middle, where
-    critics guess, and every guess is backed up over the whole horizon."""
+    """The policy's most likely next actions with noise, as in TD3 (Fujimoto, van Hoof and Meger, 2018). Logged actions
+    are their controllers' means plus noise, and in several dimensions hardly any of them is near the mean. The most likely
+    action is there, where critics have no data, and their errors are backed up over the whole horizon."""
     return jnp.clip(actions + std * jax.random.normal(key, actions.shape), -1.0, 1.0)
 
 
@@ -95,8 +95,8 @@ def cost_target_beyond_the_end(
 ) -> PerState:
     """T^pi Qc(s, a) where the episode goes on, c + discount cost_of_end where it terminated. As printed the cost of an
     episode stops with it, so that a robot lowers its cost by falling."""
-    going_on = cost_bellman_target(target_cost_critic, batch, next_actions, discount)
-    return going_on + discount * (1.0 - batch.continues) * cost_of_end
+    while_running = cost_bellman_target(target_cost_critic, batch, next_actions, discount)
+    return while_running + discount * (1.0 - batch.continues) * cost_of_end
 
 
 def reward_bellman_target(targets: Critics, batch: Batch, next_actions: Actions, discount: float) -> PerState:

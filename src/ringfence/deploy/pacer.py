@@ -157,7 +157,7 @@ class Pacer:
 
     def _act(self, seen: np.ndarray, network: str) -> np.ndarray:
         artifact = self.policy.artifact
-        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at
+        with np.errstate(over="ignore", invalid="ignore"):  # the result is checked below
             squashed = np.tanh(self.gain * artifact.evaluate(network, seen).mean)
         if not np.isfinite(squashed).all():
             raise NonFiniteValue(f"the policy gives no action for the observation {np.array2string(seen, threshold=8)}")

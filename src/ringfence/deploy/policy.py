@@ -53,7 +53,7 @@ class Policy:
         `limit` is for policies that were trained for a range of limits. With `deterministic=False` the action is
         sampled, from `rng` if given."""
         batch = self._checked(observations)
-        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at
+        with np.errstate(over="ignore", invalid="ignore"):  # the result is checked below
             if batch.ndim == 1 and deterministic:
                 actions = self.act_unchecked(batch, limit=limit)
             else:
