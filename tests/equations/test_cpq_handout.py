@@ -703,7 +703,7 @@ def test_where_nothing_is_inside_the_averaged_weights_are_handed_out_unchanged()
 def test_every_candidate_has_the_episodes_that_it_would_have_alone(plant, actor, growth):
     """Against `imagine` for one policy at a time: the averaged actor with its weights turned, and the clone twice, from
     starts that are used in turn. The clone's costs are of calm episodes. Where the anchor is stronger returns are
-    disturbed less, and early ends are those of other episodes: the same for every gain, those of the averaged actor as it is."""
+    disturbed less, and early ends are those of other episodes: for every gain those of the averaged actor as it is."""
     clone = TanhGaussianActor(OBS, ACT, (8, 8), key=jax.random.key(7))
     wide = replace(plant, low=jnp.full(OBS, -20.0), high=jnp.full(OBS, 20.0))
     starts = np.random.default_rng(6).normal(scale=0.5, size=(5, OBS)).astype(np.float32)

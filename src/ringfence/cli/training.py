@@ -230,13 +230,20 @@ def begin(options: argparse.Namespace) -> tuple[Any, Any]:
         checkpoint_every=options.checkpoint_every,
         keep_every=options.keep_every,
         tensorboard=options.tensorboard,
-        holdout=holdout_of(options, log),
+        holdout=holdout_of(options, log, limit),
     )
     return log, run
 
 
-def holdout_of(options: argparse.Namespace, log: Any) -> float:
-    """The share to set aside: as asked for, or the default where the log has enough episodes."""
+def holdout_of(options: argparse.Namespace, log: Any, limit: Any) -> float:
+    """The share to set aside: as asked for, or the default where the log has enough episodes and the limit is meant for
+    episodes as long as the log's, over which policies are judged."""
+    if options.limit_kind != "discounted" and limit.horizon != log.horizon:
+        meant = f"the limit is meant for {limit.horizon:g} steps, and policies are judged over the log's {log.horizon}"
+        if options.holdout > 0 and "holdout" in options.given:
+            raise InvalidSetting(f"--holdout {options.holdout:g}: {meant}; leave --horizon or --holdout out")
+        print(f"note: {meant}: no episode is set aside, and the policy is not judged by any", file=sys.stderr)
+        return 0.0
     if "holdout" in options.given or len(log.episode_starts) >= defaults.LEAST_EPISODES_TO_HOLD_OUT:
         return float(options.holdout)
     print(

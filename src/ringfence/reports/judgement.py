@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ringfence.evaluation.ope.calibration import SourceCheck
 from ringfence.evaluation.ope.choose import Choice
-from ringfence.evaluation.ope.judgement import Judgement, RowsWere
+from ringfence.evaluation.ope.judgement import Judgement, RowsWere, percent
 from ringfence.evaluation.ope.tail import WORST
 from ringfence.training.verdict import DISAGREE, Verdict
 
@@ -20,7 +20,7 @@ def print_judgements(judgements: Sequence[Judgement], console: Console) -> None:
     console.print(table_of(judgements))
     say(
         f"Discounted (at {first.discount:g}) over {first.horizon} steps, from {first.rows:,} rows. {rows_words(judgements)} "
-        f"Bounds are one-sided, each at {first.confidence:.0%}. `logged`: what the behaviours got.",
+        f"Bounds are one-sided, each at {percent(first.confidence)}. `logged`: what the behaviours got.",
         console,
     )
     for judgement in judgements:
@@ -36,7 +36,7 @@ def say(sentence: str, console: Console) -> None:
 
 
 ROWS_WERE: dict[RowsWere, str] = {
-    "not learned from": "{} did not learn from them",
+    "not learned from": "{} learned from none of them (compared number for number)",
     "learned from": "{} LEARNED FROM them, or from some of them",
     "unknown": "whether {} learned from them is not known",
 }
@@ -102,6 +102,7 @@ def details(judgement: Judgement) -> list[str]:
     lines = [
         f"checked on the log's own behaviours: {checks}",
         *unchecked_line(judgement),
+        *costless_line(judgement),
         f"uncertainty of the cost by backups: {judgement.sampling_spread:.2g} from the sample of episodes, "
         f"{judgement.calibration_spread:.2g} from that check (standard deviations)",
         *model_line(judgement),
@@ -119,6 +120,17 @@ def unchecked_line(judgement: Judgement) -> list[str]:
         return []
     names = ", ".join(judgement.unchecked)
     return [f"not checked, because they have no whole reference episode: {names}. The error there is not known"]
+
+
+def costless_line(judgement: Judgement) -> list[str]:
+    """Where no judging episode cost anything: how many could have without being seen (exact binomial bound)."""
+    if judgement.costly or not judgement.episodes:
+        return []
+    share = 1 - (1 - judgement.confidence) ** (1 / judgement.episodes)
+    return [
+        f"no step of the {judgement.episodes} judging episodes cost anything. That shows only that at most {share:.1%} of "
+        f"such episodes do (at {percent(judgement.confidence)}), and nothing of how much they cost then"
+    ]
 
 
 def in_model(source: SourceCheck) -> str:
@@ -186,7 +198,7 @@ def print_choice(choice: Choice, console: Console) -> None:
         say(f"{candidate.name}: {candidate.sentence}", console)
     if choice.second_looks:
         again = choice.second_looks[0]
-        console.print(table_of(choice.second_looks, f"judged again, by other episodes, at {again.confidence:.1%}"))
+        console.print(table_of(choice.second_looks, f"judged again, by other episodes, at {percent(again.confidence)}"))
         for look in choice.second_looks:
             say(f"{look.name}: {look.sentence}", console)
     say(f"chosen: {choice.chosen or 'none'}. {choice.reason}", console)

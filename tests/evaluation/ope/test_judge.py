@@ -201,20 +201,22 @@ def test_the_distance_from_a_source_is_in_units_of_its_noise(judge):
     clone = clones[1]
     own = written[clone.name][:, None]
     for apart in (0.0, 0.5, 2.0):
-        acts = np.where(own, clone.mean(log.next_observations) + apart * clone.spread, 1e6).astype(np.float32)
-        assert distance_of(log, rows, acts, clones) == pytest.approx(apart, abs=1e-3)
-    assert distance_of(log, rows, acts, ()) == np.inf
+        acts = np.where(own, clone.mean(log.next_observations) + apart * clone.spread, 1e6).astype(np.float32)[rows]
+        given = log, rows, log.next_observations[rows], acts
+        assert distance_of(*given, clones) == pytest.approx(apart, abs=1e-3)
+    assert distance_of(*given, ()) == np.inf
 
 
 def test_backups_that_diverge_know_no_path_so_that_all_logged_states_count_alike(judge):
     log = judge.log
     full = np.full_like(log.actions, 3.0)  # full heating
-    values = judge.fitted.evaluate(full, full[: len(log.episode_starts)])
-    support = judge.coverage.of(lambda o: o, full, replace(values, in_range=False))
-    assert support.foreign_on_path == pytest.approx(support.foreign)
-    assert (
-        support.foreign_on_path != judge.coverage.of(lambda o: o, full, replace(values, in_range=True)).foreign_on_path
+    first = full[: len(log.episode_starts)]
+    values = judge.fitted.evaluate(full, first)
+    diverged, not_diverged = (
+        judge.coverage.of(lambda o: o, full, first, replace(values, in_range=in_range)) for in_range in (False, True)
     )
+    assert diverged.foreign_on_path == pytest.approx(diverged.foreign)
+    assert not_diverged.foreign_on_path != diverged.foreign_on_path
 
 
 def test_a_higher_confidence_gives_wider_bounds(judge):

@@ -29,8 +29,8 @@ def judged(words, capsys, status=0):
 def test_each_policy_of_a_run_is_judged_at_its_own_limit(for_two_limits, capsys):
     loose, strict = judged([for_two_limits, "--require-inside"], capsys, status=3)
     assert (loose["limit"], strict["limit"]) == (60.0, 0.5)
-    assert (loose["verdict"], strict["verdict"]) == ("inside", "outside")
-    assert "the limit is 0.5" in strict["reason"]
+    assert loose["verdict"] == "inside" != strict["verdict"]
+    assert "the limit of 0.5" in strict["reason"]
 
 
 def test_a_policy_that_is_compared_with_is_judged_at_its_own_limit_unless_one_is_given(runs, for_two_limits, capsys):
@@ -100,7 +100,7 @@ def test_the_episodes_that_a_run_learned_from_are_left_out_of_a_log_that_has_gro
     assert f"note: {runs / 'bc'} learned from 60 of the 102 episodes of grown; only the others judge" in printed.err
     assert sum(source["episodes"] for source in judgement["sources"]) == 60  # which tell what the behaviours got
     assert main(["judge", str(runs / "bc"), str(grown)]) == 0
-    assert "The policy did not learn from them." in capsys.readouterr().out
+    assert "The policy learned from none of them (compared number for number)." in capsys.readouterr().out
 
 
 def test_a_log_of_nothing_but_learned_episodes_is_refused_with_what_to_do(runs, log_file, tmp_path, capsys):
@@ -171,7 +171,7 @@ def test_of_each_policy_that_is_compared_it_is_said_whether_it_learned_from_the_
     assert [j["rows_were"] for j in judged(words, capsys)] == ["not learned from", "not learned from", "learned from"]
     assert main(["judge", *map(str, words)]) == 0
     printed = capsys.readouterr().out
-    assert f"{runs / 'bc' / 'policy.safetensors'} did not learn from them" in printed
+    assert f"{runs / 'bc' / 'policy.safetensors'} learned from none of them" in printed
     assert f"{runs / 'all' / 'policy.safetensors'} LEARNED FROM them" in printed
 
 

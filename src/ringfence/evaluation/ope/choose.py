@@ -7,7 +7,8 @@ from typing import Any
 from ringfence.data.dataset import Dataset
 from ringfence.evaluation.episodes import Controller
 from ringfence.evaluation.ope.judge import Judge, discount_of, whether_learned_from
-from ringfence.evaluation.ope.judgement import Judgement, RowsWere
+from ringfence.evaluation.ope.judgement import Judgement, RowsWere, percent
+from ringfence.limits import check_limit
 from ringfence.training import defaults
 
 CHOOSING_SHARE = 0.5  # of the judging episodes; the rest judge the winner again
@@ -55,6 +56,7 @@ def choose(
     caller knows of the log's rows: whether the policies learned from them. If it is not given, only what each policy's file
     says of its log is known.
     """
+    check_limit(limit)
     discount = discount_of(policies.values(), discount)
     choosing, confirming = log.hold_out(1 - CHOOSING_SHARE, seed)
     first = Judge(choosing, reference, discount=discount, horizon=horizon, seed=seed)
@@ -73,7 +75,7 @@ def choose(
             tuple(judged),
             None,
             None,
-            f"none of {len(judged)} policies is inside the limit of {limit:.4g} at {confidence:.0%}"
+            f"none of {len(judged)} policies is inside the limit of {limit:.4g} at {percent(confidence)}"
             f" ({unsure} the log cannot tell); see what each one's verdict advises",
         )
     second = Judge(confirming, reference, discount=discount, horizon=horizon, seed=seed + 1)
@@ -90,7 +92,7 @@ def choose(
                 candidate.name,
                 again,
                 f"{candidate.name}: {again.return_note}; cost at most {again.cost.upper:.4g} on "
-                f"episodes that did not choose it (at {raised:.1%}, candidates inside: {len(inside)})",
+                f"episodes that did not choose it (at {percent(raised)}, candidates inside: {len(inside)})",
                 tuple(looks),
             )
     return Choice(
@@ -98,7 +100,7 @@ def choose(
         None,
         None,
         f"{len(inside)} policies looked inside the limit of {limit:.4g}, but none was on episodes that did not choose it "
-        f"(at {raised:.1%}); see why in the second table",
+        f"(at {percent(raised)}); see why in the second table",
         tuple(looks),
     )
 

@@ -6,7 +6,7 @@ network, no question whether it has converged. The features are the scaled input
 (Rahimi and Recht, "Uniform approximation of functions with random bases", 2008).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,11 +56,11 @@ class RandomFeatures:
     bias: Rows
 
     @classmethod
-    def of(cls, log: Dataset, count: int = COUNT, seed: int = 0) -> "RandomFeatures":
+    def of(cls, log: Dataset, count: int = COUNT, seed: int | Sequence[int] = 0) -> "RandomFeatures":
         return cls.of_columns(np.concatenate([log.observations, log.actions], 1), count, seed)
 
     @classmethod
-    def of_columns(cls, columns: Rows, count: int = COUNT, seed: int = 0) -> "RandomFeatures":
+    def of_columns(cls, columns: Rows, count: int = COUNT, seed: int | Sequence[int] = 0) -> "RandomFeatures":
         scaling = Scaling.of(columns)
         knots = np.quantile(scaling(columns), KNOTS, axis=0).astype(np.float32)
         inputs = columns.shape[1]

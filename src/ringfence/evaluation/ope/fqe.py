@@ -13,9 +13,13 @@ the log until it is as unlike as those: what the log does not show is valued lik
 
 The same numbers give more: the variance of an episode's cost (a backup of second moments), the weight of each logged row
 in the estimate (a marginalised importance weight), and how far the estimates of other samples of episodes would scatter.
+
+Random features are a draw too. On few rows estimates by other draws differ by more than the sample of episodes explains, so
+that several draws are evaluated there, and how far they differ is a part of the spread (`AveragedFittedQ`).
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +48,7 @@ class Values:
     weights: Vector  # (rows,): the weight of each logged row in the estimates; they sum to the discounted steps
     critics: Vector  # (features, 2): of return and cost, with the whole horizon to go
     in_range: bool  # whether both values are possible at all, given the least and greatest step of the log
+    feature_spread: Vector = field(default_factory=lambda: np.zeros(2))  # standard deviation over draws of features
 
     @property
     def effective_rows(self) -> float:
@@ -227,6 +232,42 @@ class FittedQ:
         most = np.array([max(float(log.rewards.max()), 0.0), float(log.costs.max())]) * steps
         room = 0.1 * steps * np.array([float(np.abs(log.rewards).mean()), float(log.costs.mean())])
         return bool(np.isfinite(value).all() and (value >= least - room).all() and (value <= most + room).all())
+
+
+class AveragedFittedQ(FittedQ):
+    """Fitted Q evaluation by several draws of features: the mean of what they say, and how far they differ. What else is
+    asked of it, such as leverages and critics, is of the first."""
+
+    def __init__(
+        self, log: Dataset, draws: Sequence[Features], discount: float, horizon: int | None = None, *, seed: int = 0
+    ):
+        super().__init__(log, draws[0], discount, horizon, seed=seed)
+        self.others = tuple(FittedQ(log, features, discount, horizon, seed=seed) for features in draws[1:])
+
+    def evaluate(self, next_actions: Rows, start_actions: Rows) -> Values:
+        first = super().evaluate(next_actions, start_actions)
+        return mean_of([first, *(other.evaluate(next_actions, start_actions) for other in self.others)])
+
+
+def mean_of(draws: Sequence[Values]) -> Values:
+    """The mean over the draws of features whose values are possible, with the critics of the first draw. It is in range only
+    if all of them are: where backups diverge by one draw, those by another are no good either."""
+    kept = [each for each in draws if each.in_range] or draws
+
+    def mean(name: str) -> Vector:
+        return np.asarray(np.mean([getattr(each, name) for each in kept], axis=0))
+
+    signals = np.array([[each.returned, each.cost] for each in kept])
+    return replace(
+        draws[0],
+        returned=float(mean("returned")),
+        cost=float(mean("cost")),
+        cost_spread=float(mean("cost_spread")),
+        influences=mean("influences"),
+        weights=mean("weights"),
+        in_range=all(each.in_range for each in draws),
+        feature_spread=signals.std(0, ddof=1) if len(kept) > 1 else np.zeros(2),
+    )
 
 
 def _in_chunks(features: Features, observations: Rows, actions: Rows) -> Rows:

@@ -1,5 +1,6 @@
 """Judges policies from a log alone."""
 
+import math
 from collections.abc import Iterable, Mapping, Set
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from ringfence.evaluation.ope.clone import sources_of
 from ringfence.evaluation.ope.columns import check_columns
 from ringfence.evaluation.ope.dynamics import LEAST_ROWS, RollOuts, fit_dynamics, jackknife_spread
 from ringfence.evaluation.ope.features import COUNT, RandomFeatures
-from ringfence.evaluation.ope.fqe import FittedQ, Values
+from ringfence.evaluation.ope.fqe import AveragedFittedQ, FittedQ, Values
 from ringfence.evaluation.ope.judgement import (
     MOST_LEAVING,
     Estimate,
@@ -33,9 +34,12 @@ from ringfence.evaluation.ope.support import Coverage, Support
 from ringfence.evaluation.ope.tail import Tail, tail_of
 from ringfence.limits import DISCOUNT, check_limit
 from ringfence.training import defaults
+from ringfence.values import is_number, is_whole
 
 LARGEST_SIGNAL = 1e15  # the square of a thousand such costs is still a float32
 ROWS_PER_FEATURE = 20  # at least
+DRAWS = 5  # of random features, where backups decide
+NEGLIGIBLE = 1e-8  # of a step's reward and cost: sums end where discounting leaves so little
 MOST_ROWS = 300_000  # judged from at most so many rows (whole episodes, drawn by seed)
 MOST_BACKED_UP = 100_000  # of them, for backups and support, where there is a model of the plant from all
 REFERENCE_SHARE = 0.25  # of a log without reference episodes of its own
@@ -72,23 +76,32 @@ class Judge:
     ):
         if not 0 < discount < 1:
             raise InvalidSetting(f"discount must lie strictly between 0 and 1, not {discount}")
+        if horizon is not None and (not is_whole(horizon) or horizon < 1):
+            raise InvalidSetting(f"horizon must be a whole number of steps of at least 1, not {horizon!r}")
         self.fingerprint = log.fingerprint
         if reference is None:
             log, reference = log.hold_out(REFERENCE_SHARE, seed)
         for part in (log, reference):
             check_sizes(part)
-        self.horizon = max(log.horizon, reference.horizon) if horizon is None else int(horizon)
+        self.horizon = max(log.horizon, reference.horizon) if horizon is None else horizon
         log = at_most(log, MOST_ROWS, seed)
-        self.rows, self.episodes = len(log), len(log.episode_starts)
+        self.rows, self.episodes, self.costly = len(log), len(log.episode_starts), bool(log.costs.any())
+        self.steps = min(self.horizon, steps_that_count(discount))
         modelled = len(log) >= LEAST_ROWS and not exact
-        dynamics = fit_dynamics(log, self.horizon, seed=seed) if modelled else None
+        dynamics = fit_dynamics(log, self.steps, seed=seed) if modelled else None
         self.noisy = tuple(log.observation_names[column] for column in dynamics.noisy) if dynamics else ()
         self.dynamics = None if self.noisy else dynamics
         log = log if self.dynamics is None else at_most(log, MOST_BACKED_UP, seed)
         self.log, self.discount, self.exact = log, discount, exact
+        self.fitted: FittedQ
         if features is None:
-            features = RandomFeatures.of(log, min(COUNT, len(log) // ROWS_PER_FEATURE), seed)
-        self.fitted = FittedQ(log, features, discount, self.horizon, seed=seed)
+            count = min(COUNT, len(log) // ROWS_PER_FEATURE)
+            draws = [RandomFeatures.of(log, count, seed)]
+            if self.dynamics is None:
+                draws += [RandomFeatures.of(log, count, [seed, draw]) for draw in range(1, DRAWS)]
+            self.fitted = AveragedFittedQ(log, draws, discount, self.steps, seed=seed)
+        else:
+            self.fitted = FittedQ(log, features, discount, self.steps, seed=seed)
         self.calibration: Calibration = calibrate(self.fitted, reference, seed, behaviours, self.dynamics)
         if not self.calibration.checks:
             raise InvalidSetting(why_unchecked(log, reference, self.horizon))
@@ -105,8 +118,7 @@ class Judge:
     ) -> Judgement:
         """The judgement on one policy. `rows_were` is what the caller knows of the judging rows: whether the policy learned
         from them. If it is not given, only what the policy's file says of its log is known."""
-        if not 0.5 <= confidence < 1:
-            raise InvalidSetting(f"confidence must lie between 0.5 and 1, not {confidence}")
+        check_confidence(confidence)
         if limit is not None:
             check_limit(limit)
         if has_memory(policy):
@@ -128,8 +140,8 @@ class Judge:
             for observations in (log.next_observations, log.observations[log.episode_starts])
         )
         values = self.fitted.evaluate(next_actions, start_actions)
-        rolled = self.dynamics.roll_out(many(policy), self.horizon, self.discount) if self.dynamics else None
-        support = self.coverage.of(policy, next_actions, values, self.calibration.clones, rolled)
+        rolled = self.dynamics.roll_out(many(policy), self.steps, self.discount) if self.dynamics else None
+        support = self.coverage.of(policy, next_actions, start_actions, values, self.calibration.clones, rolled)
         opinion = second_opinion(self.fitted, self.calibration.clones, next_actions, start_actions, values)
         return Evidence(values, rolled, support, opinion)
 
@@ -171,10 +183,12 @@ class Judge:
             reason=reason,
             advice=advice,
             rows_were=rows_were,
-            logged_steps=float(np.minimum(log.episode_ends - log.episode_starts, self.horizon).mean()),
+            logged_steps=float(np.minimum(log.episode_ends - log.episode_starts, self.steps).mean()),
             modelled_steps=None if rolled is None else rolled.steps,
             unchecked=self.calibration.unchecked,
             noisy=self.noisy,
+            episodes=self.episodes,
+            costly=self.costly,
         )
 
     def _tail(self, cost: Estimate, values: Values, rolled: RollOuts | None, limit: float | None) -> Tail:
@@ -190,10 +204,12 @@ class Judge:
         self, signal: str, values: Values, rolled: RollOuts | None, distance: float, confidence: float
     ) -> tuple[Estimate, tuple[Estimate, Estimate | None]]:
         """The value and its bounds, by roll-outs if there are any, else by backups; and those of each alone. Sampling error
-        (jackknife of episodes, or of networks) and measured error (calibration) add up as variances."""
+        (jackknife of episodes, or of networks), that of the features and measured error (calibration) add up as
+        variances."""
         returns = signal == "return"
         value = values.returned if returns else values.cost
-        sampling = float(values.sampling_spread[0 if returns else 1])
+        column = 0 if returns else 1
+        sampling = float(np.hypot(values.sampling_spread[column], values.feature_spread[column]))
         calibrated = self.calibration.spread(signal, value, values.amplification)
         width = half_width(sampling, calibrated, confidence, len(values.influences))
         backups = bounded(value, width, positive=not returns)
@@ -222,6 +238,16 @@ class Judge:
     def _return_is_bounded(self, support: Support) -> bool:
         near = support.distance <= MOST_DISTANCE and (support.leaving or 0.0) <= MOST_LEAVING
         return self.exact or near
+
+
+def check_confidence(confidence: Any) -> None:
+    if not is_number(confidence) or not 0.5 <= confidence < 1:
+        raise InvalidSetting(f"confidence must lie between 0.5 and 1, not {confidence!r}")
+
+
+def steps_that_count(discount: float) -> int:
+    """After so many a step's reward and cost are discounted to less than NEGLIGIBLE of themselves."""
+    return math.ceil(math.log(NEGLIGIBLE) / math.log(discount))
 
 
 def name_of(policy: Controller) -> str:

@@ -1,7 +1,8 @@
 """What is said of a policy: estimates with their bounds, one of three sentences, the reason, and what would help."""
 
+import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from scipy.stats import norm, t
@@ -69,6 +70,8 @@ class Judgement:
     logged_steps: float = 0.0  # how long the judging episodes last on average, up to the horizon
     modelled_steps: float | None = None  # the same of the policy's in the model of the plant; None without a model
     unchecked: tuple[str, ...] = ()  # sources of the log without a whole reference episode
+    episodes: int = 0  # that judge
+    costly: bool = True  # whether any step of them cost anything
     noisy: tuple[
         str, ...
     ] = ()  # columns for whose changes no model of the plant was used: a good part of them is noise
@@ -81,7 +84,7 @@ class Judgement:
     def return_note(self) -> str:
         """What the bounds of the return are worth."""
         if self.return_is_bounded:
-            return f"the return is at least {self.returned.lower:.4g} (at {self.confidence:.0%})"
+            return f"the return is at least {self.returned.lower:.4g} (at {percent(self.confidence)})"
         return f"the return of {self.returned.value:.4g} is an estimate without a bound: {self._why_unbounded}"
 
     @property
@@ -106,7 +109,27 @@ class Judgement:
         return f"{SENTENCES[self.verdict]}: {self.reason}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "sentence": self.sentence, "return_note": self.return_note}
+        """For JSON: a number that is not finite is None."""
+        found = {**asdict(self), "sentence": self.sentence, "return_note": self.return_note}
+        return cast(dict[str, Any], finite_or_none(found))
+
+
+def finite_or_none(value: Any) -> Any:
+    """The same with None in place of every number that JSON does not have."""
+    if isinstance(value, dict):
+        return {name: finite_or_none(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite_or_none(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def percent(confidence: float) -> str:
+    """A confidence in words, never rounded up to 100 %.
+
+    >>> percent(0.95), percent(0.999), percent(1 - 0.05 / 60)
+    ('95%', '99.9%', '99.9167%')
+    """
+    return f"{100 * confidence:.6g}%"
 
 
 def half_width(sampling: float, measured: float, confidence: float, groups: int = GROUPS) -> float:
@@ -123,9 +146,12 @@ def half_width(sampling: float, measured: float, confidence: float, groups: int 
 
 
 def bounded(value: float, width: float, positive: bool) -> Estimate:
-    """One-sided bounds at this distance from a value; a quantity that is positive has no bound below 0."""
-    found = value, value - width, value + width
-    return Estimate(*(max(x, 0.0) for x in found)) if positive else Estimate(*found)
+    """One-sided bounds at this distance from a value. An estimate below 0 of a quantity that is positive counts as 0, and no
+    bound of it is below 0."""
+    if not positive:
+        return Estimate(value, value - width, value + width)
+    value = max(value, 0.0)
+    return Estimate(value, max(value - width, 0.0), value + width)
 
 
 def decide(
@@ -136,7 +162,7 @@ def decide(
         reasons, advice = ("; ".join(parts) for parts in zip(*why_not, strict=True))
         return (None if limit is None else "cannot tell"), reasons, advice
     what = f"the expected discounted cost over {horizon} steps"
-    bounds = f"{cost.lower:.4g} to {cost.upper:.4g} (each bound at {confidence:.0%})"
+    bounds = f"{cost.lower:.4g} to {cost.upper:.4g} (each bound at {percent(confidence)})"
     if limit is None:
         return None, f"{what} is {cost.value:.4g}, {bounds}", ""
     if cost.upper <= limit:

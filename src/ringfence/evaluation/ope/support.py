@@ -65,30 +65,39 @@ class Coverage:
         self,
         controller: Controller,
         next_actions: Rows,
+        start_actions: Rows,
         values: Values,
         clones: Sequence[Clone] = (),
         rolled: RollOuts | None = None,
     ) -> Support:
-        log, rows = self.log, self.rows
-        weights = np.maximum(values.weights[rows], 0.0)
-        if not values.in_range or weights.sum() <= 0:  # backups that diverge know no path: all states count alike
-            weights = np.ones(len(rows))
+        """The policy's pairs are those that it plays after some rows, where the episode went on, and in the first states of
+        episodes."""
+        log, starts = self.log, self.log.episode_starts
+        rows = self.rows[~log.terminations[self.rows]]  # after a termination nobody acts
+        observations = np.concatenate([log.next_observations[rows], log.observations[starts]])
+        actions = np.concatenate([next_actions[rows], start_actions])
+        of = np.concatenate([rows, starts])  # the row whose episode and source a pair is of
+        share = len(log) / len(self.rows)  # rows that each of these stands for
+        after = share * self.fitted.discount * np.maximum(values.weights[rows], 0.0)
+        weights = np.concatenate([after, np.full(len(starts), 1 / len(starts))])
+        if not values.in_range:  # backups that diverge know no path: all states count alike
+            weights = np.ones(len(of))
         weights = weights / weights.sum()
-        pairs = np.asarray(self.fitted.features(log.next_observations[rows], next_actions[rows]), np.float32)
+        pairs = np.asarray(self.fitted.features(observations, actions), np.float32)
         foreign = self.fitted.leverage(pairs) > self.fitted.most_leverage
         rng = np.random.default_rng(0)
-        probe = rng.choice(rows, min(NEIGHBOURS_OF, len(rows)), p=weights)
-        own = np.concatenate([log.next_observations[probe], next_actions[probe]], 1) / self.scale
-        nearest = float(np.median(self._nearest(own.astype(np.float32), self.episode[probe]))) / self.usual
-        length = len(log) / len(log.episode_starts)
+        probe = rng.choice(len(of), min(NEIGHBOURS_OF, len(of)), p=weights)
+        own = np.concatenate([observations[probe], actions[probe]], 1) / self.scale
+        nearest = float(np.median(self._nearest(own.astype(np.float32), self.episode[of[probe]]))) / self.usual
+        length = len(log) / len(starts)
         return Support(
             foreign=float(foreign.mean()),
             foreign_on_path=float(weights @ foreign),
             nearest=nearest,
             effective_episodes=values.effective_rows / length,
             amplification=values.amplification,
-            detector=_by_detector(controller, log.next_observations[rows], next_actions[rows]),
-            distance=distance_of(log, rows, next_actions, clones),
+            detector=_by_detector(controller, observations, actions),
+            distance=distance_of(log, of, observations, actions, clones),
             foreign_modelled=None if rolled is None else rolled.share(self._foreign(rolled)),
             leaving=None if rolled is None else rolled.leaving,
         )
@@ -114,15 +123,17 @@ class Coverage:
         return np.asarray(np.sqrt(np.maximum(out, 0.0)))
 
 
-def distance_of(log: Dataset, rows: NDArray[np.int64], next_actions: Rows, clones: Sequence[Clone]) -> float:
-    """How far the policy acts from the nearest source: the root mean square difference from the source's mean actions, in
-    units of its noise, in the next states of some of the rows that it wrote. Infinite without sources."""
+def distance_of(
+    log: Dataset, rows: NDArray[np.int64], observations: Rows, actions: Rows, clones: Sequence[Clone]
+) -> float:
+    """How far the policy acts from the nearest source: the root mean square difference of these actions from the source's
+    mean actions, in units of its noise, in those of the states whose row it wrote. Infinite without sources."""
     found = [np.inf]
     written = dict(sources_of(log))
     for clone in clones:
-        own = rows[written[clone.name][rows]]
-        if len(own):
-            apart = (next_actions[own] - clone.mean(log.next_observations[own])) / clone.spread
+        own = written[clone.name][rows]
+        if own.any():
+            apart = (actions[own] - clone.mean(observations[own])) / clone.spread
             found.append(float(np.sqrt((apart.astype(np.float64) ** 2).mean())))
     return float(min(found))
 
