@@ -2,12 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.errors import InvalidSetting
-from ringfence.limits import Limit, horizon_words
+from ringfence.limits import Limit, horizon_words, over_horizon
 
 
 @given(
@@ -50,3 +51,13 @@ def test_a_horizon_that_holds_the_whole_of_an_endless_sum_is_said_in_words():
     """1 - 0.99^50 = 0.395; of 0.99^1000 nothing is left in three digits."""
     assert horizon_words(0.99, 50) == "0.395 times as much at a steady pace"
     assert horizon_words(0.99, 1000) == "as good as the same"
+
+
+@given(st.floats(-100, 100), st.floats(0.5, 0.999), st.lists(st.integers(1, 300), min_size=1, max_size=3))
+def test_a_steady_pace_adds_up_to_its_part_over_a_horizon_and_over_each_of_several(infinite, discount, horizons):
+    """Added up step by step."""
+    pace = (1 - discount) * infinite
+    expected = [math.fsum(pace * discount**t for t in range(horizon)) for horizon in horizons]
+    close = {"rel": 1e-9, "abs": 1e-9}
+    assert [over_horizon(infinite, discount, horizon) for horizon in horizons] == pytest.approx(expected, **close)
+    assert list(over_horizon(infinite, discount, np.array(horizons))) == pytest.approx(expected, **close)

@@ -12,10 +12,13 @@ The conversion happens here and nowhere else.
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ringfence.errors import InvalidSetting
 from ringfence.values import LARGEST, is_number, to_float32
+
+if TYPE_CHECKING:
+    import numpy as np
 
 LimitKind = Literal["discounted", "episode", "step"]
 DISCOUNT = 0.99  # of rewards and costs, unless another is given
@@ -99,9 +102,14 @@ def discounted_steps(discount: float, horizon: float) -> float:
     return float((1.0 - discount**horizon) / (1.0 - discount))
 
 
-def over_horizon(infinite: float, discount: float, horizon: float) -> float:
-    """The part of a discounted sum over an infinite horizon that falls into its first `horizon` steps, at a steady pace."""
-    return float(infinite * (1.0 - discount**horizon))
+@overload
+def over_horizon(infinite: float, discount: float, horizon: float) -> float: ...
+@overload
+def over_horizon(infinite: float, discount: float, horizon: "np.ndarray") -> "np.ndarray": ...
+def over_horizon(infinite: float, discount: float, horizon: Any) -> Any:
+    """The part of a discounted sum over an infinite horizon that falls into its first `horizon` steps, at a steady pace; an
+    array for an array of horizons."""
+    return infinite * (1.0 - discount**horizon)
 
 
 def horizon_words(discount: float, horizon: float) -> str:

@@ -46,6 +46,14 @@ def test_sums_over_episodes_are_what_arithmetic_says():
     assert (summary.episodes, summary.terminated, summary.truncated, summary.unfinished) == (4, 4, 0, 0)
 
 
+def test_episodes_that_are_too_short_for_the_discounted_sum_are_warned_of_with_the_share_that_they_cover():
+    """Fifty steps have 1 + 0.99 + ... + 0.99^49 of the 100 of a sum without an end."""
+    cut = {"terminations": np.zeros(200, bool), "truncations": np.arange(200) % 50 == 49}
+    share = sum(0.99**t for t in range(50)) / 100
+    assert f"covers {share:.0%} of a discounted sum" in warnings_of(constant_cost_log(steps=50, **cut))
+    assert "of a discounted sum" not in warnings_of(constant_cost_log(steps=50))
+
+
 def test_ends_are_counted_by_kind():
     summary = summarise(Dataset.from_arrays(**columns(35)))
     assert (summary.terminated, summary.truncated, summary.unfinished) == (2, 1, 1)

@@ -11,7 +11,7 @@ import numpy as np
 from ringfence.data.checks import blocks
 from ringfence.data.dataset import Dataset
 from ringfence.data.episodes import EpisodeTable
-from ringfence.limits import Limit
+from ringfence.limits import Limit, over_horizon
 
 FEW_EPISODES = 20
 FEW_INSIDE = 0.05  # share of episodes
@@ -107,7 +107,7 @@ def _episodes(dataset: Dataset, table: EpisodeTable, discount: float) -> Iterato
             "nothing, if the recording simply stopped; else mark its last row as terminated or truncated",
         )
     longest = int(table.length.max())
-    seen = 1 - discount**longest
+    seen = over_horizon(1.0, discount, longest)
     if not table.terminated.any() and seen < DISCOUNTED_MASS:
         yield Concern(
             f"no episode terminates and the longest has {longest} steps: at a discount of {discount:g} that covers "

@@ -9,6 +9,7 @@ import numpy as np
 from ringfence.algorithms.batches import DeviceData, Held, Sample, StreamedRows
 from ringfence.algorithms.interface import Spec
 from ringfence.data.dataset import Dataset
+from ringfence.limits import over_horizon
 
 SAMPLE_ROWS = 2048
 # A row's cost-to-go within its episode stands for the whole future only if the episode goes on for long after it.
@@ -85,7 +86,7 @@ def diagnostic_sample(dataset: Dataset, data: DeviceData, discount: float) -> Sa
     rows = np.sort(rng.choice(pool, min(SAMPLE_ROWS, len(pool)), replace=False))
     starts = dataset.episode_starts
     starts = np.sort(rng.choice(starts, min(SAMPLE_ROWS, len(starts)), replace=False))
-    shown = np.float64(1.0) if len(known) else 1.0 - discount ** remaining[rows]
+    shown = np.float64(1.0) if len(known) else over_horizon(1.0, discount, remaining[rows])
     return Sample(
         batch=data.batch(jnp.asarray(rows), jnp.asarray(starts))._replace(times=data.times(jnp.asarray(rows))),
         cost_to_go=jnp.asarray(dataset.cost_to_go(discount)[rows] / shown, jnp.float32),
