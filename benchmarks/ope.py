@@ -67,8 +67,15 @@ def record(out, task, kind, name, judge, policy, limit, truth, part="development
         "modelled": j.modelled and [j.modelled.value, j.modelled.upper],
         "calibration": j.calibration_spread, "importance_episodes": j.second_opinion.effective_episodes,
         "largest_source": max(source.cost for source in j.sources), "noisy": j.noisy, "seconds": seconds,
-        "levels": LEVELS, "cost_bounds": bounds,
+        "levels": LEVELS, "cost_bounds": bounds, "plants": by_plant(evidence.rolled),
     })  # fmt: skip
+
+
+def by_plant(rolled):
+    """What each plant of the model says of the cost: the least, the most, and the most without ends by levels."""
+    if rolled is None:
+        return None
+    return [[round(float(x), 4) for x in costs] for costs in (*rolled.ends("cost"), rolled.greatest_cost)]
 
 
 def measured(evaluator, policy, episodes, limit, kept):

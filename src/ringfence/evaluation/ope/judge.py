@@ -58,7 +58,8 @@ class Judge:
     """Judges policies from one log. `log` are the judging episodes: the policy must not have been trained on them.
     `reference` are other episodes of the same behaviours, which tell how far the estimates can be trusted; without
     them a part of `log` is set apart for it. Sources whose controllers are known can be given as `behaviours`; else their
-    actions are regressed on the state. `exact` says that the `features` given can express every value, as in a finite
+    actions are regressed on the state. Where no `features` are given and backups decide, `draws` draws of them are
+    evaluated. `exact` says that the `features` given can express every value, as in a finite
     problem: then backups cannot miss where a policy goes, and no model of the plant is fitted. Nor does a model judge a
     small log or a noisy plant."""
 
@@ -73,6 +74,7 @@ class Judge:
         features: Any = None,
         behaviours: Behaviours | None = None,
         exact: bool = False,
+        draws: int = DRAWS,
     ):
         if not 0 < discount < 1:
             raise InvalidSetting(f"discount must lie strictly between 0 and 1, not {discount}")
@@ -96,10 +98,10 @@ class Judge:
         self.fitted: FittedQ
         if features is None:
             count = min(COUNT, len(log) // ROWS_PER_FEATURE)
-            draws = [RandomFeatures.of(log, count, seed)]
+            drawn = [RandomFeatures.of(log, count, seed)]
             if self.dynamics is None:
-                draws += [RandomFeatures.of(log, count, [seed, draw]) for draw in range(1, DRAWS)]
-            self.fitted = AveragedFittedQ(log, draws, discount, self.steps, seed=seed)
+                drawn += [RandomFeatures.of(log, count, [seed, draw]) for draw in range(1, draws)]
+            self.fitted = AveragedFittedQ(log, drawn, discount, self.steps, seed=seed)
         else:
             self.fitted = FittedQ(log, features, discount, self.steps, seed=seed)
         self.calibration: Calibration = calibrate(self.fitted, reference, seed, behaviours, self.dynamics)
