@@ -4,8 +4,10 @@ import argparse
 import platform
 from typing import Any
 
+from ringfence import __version__
 from ringfence.cli.options import add_verb
 from ringfence.errors import NoCacheDirectory
+from ringfence.files import cache_directory
 
 EXTRAS = {
     "mujoco": ("gymnasium", "mujoco", "imageio"),
@@ -28,7 +30,6 @@ def doctor(options: argparse.Namespace) -> None:
 def report() -> list[tuple[str, str]]:
     import jax
 
-    from ringfence import __version__
     from ringfence.kernels import computation, explanation
 
     devices = jax.devices()
@@ -45,8 +46,6 @@ def report() -> list[tuple[str, str]]:
 
 
 def _cache() -> str:
-    from ringfence.files import cache_directory
-
     try:
         return str(cache_directory())
     except NoCacheDirectory as error:

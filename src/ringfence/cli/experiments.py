@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.cli.options import LARGEST_SEED, Parser, add_verb, whole
+from ringfence.errors import MissingExtra
 from ringfence.experiments.paper import FIGURES, SCALES, SEEDS
 from ringfence.training import defaults
 
@@ -172,7 +173,6 @@ def carry_out(experiment: Any, options: argparse.Namespace) -> int:
 
 def write_page(results: Path, described: Any = None) -> None:
     """The page for the browser, where it can be made."""
-    from ringfence.errors import MissingExtra
     from ringfence.reports.html.pages import write_sweep_page
 
     try:

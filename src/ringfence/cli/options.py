@@ -4,11 +4,12 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ringfence.errors import InvalidSetting
-from ringfence.limits import DISCOUNT
+from ringfence.limits import DISCOUNT, Limit
 from ringfence.values import LARGEST_COUNT
 
 LOG_HELP = "a log file (.h5, .hdf5, .npz, .parquet, .csv), a Minari dataset, or a built-in task's name"
@@ -127,8 +128,6 @@ def load_log(options: argparse.Namespace) -> Any:
 
 def reading_options(options: argparse.Namespace) -> dict[str, Any]:
     """What the command line says about how to read the log, as plain values: a run keeps them to read it again."""
-    from dataclasses import asdict
-
     given = {
         "columns": asdict(parse_columns(options.columns)) if options.columns else None,
         "action_low": options.action_low,
@@ -142,8 +141,6 @@ def reading_options(options: argparse.Namespace) -> dict[str, Any]:
 def parse_columns(words: Sequence[str]) -> Any:
     """The `ColumnMapping` of words such as "rewards=profit" or "observations=speed,angle"; "costs=" leaves a column out.
     A name that has a comma of its own stands in double quotes, as it does in a CSV file."""
-    from dataclasses import fields
-
     from ringfence.data import ColumnMapping
     from ringfence.data.columnmapping import split_names
 
@@ -173,8 +170,6 @@ def limits_of(options: argparse.Namespace, log: Any, discount: float) -> tuple[A
 
 
 def _limit(value: float, options: argparse.Namespace, log: Any, discount: float) -> Any:
-    from ringfence.limits import Limit
-
     horizon = float(log.horizon) if options.horizon is None else options.horizon
     return Limit.of(value, options.limit_kind, discount=discount, horizon=horizon)
 

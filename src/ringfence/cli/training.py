@@ -22,7 +22,8 @@ from ringfence.cli.options import (
     reading_options,
     refuse,
 )
-from ringfence.errors import InvalidSetting
+from ringfence.errors import InvalidSetting, MissingExtra
+from ringfence.limits import check_range
 from ringfence.training import defaults
 from ringfence.training.configuration import READING
 
@@ -128,7 +129,6 @@ def add_train(verbs: Any) -> None:
 def train(options: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from ringfence.errors import MissingExtra
     from ringfence.reports.html.pages import write_run_page
     from ringfence.reports.judgement import print_disagreements, print_judgements
     from ringfence.reports.run import plot_run, print_run
@@ -185,7 +185,6 @@ def begin(options: argparse.Namespace) -> tuple[Any, Any]:
     from ringfence import api, launch
     from ringfence.algorithms.named import method_of
     from ringfence.data import summarise
-    from ringfence.limits import check_range
 
     if options.log is None or (options.limit is None and options.limit_range is None):
         raise InvalidSetting("train needs a LOG and a --limit (or --limit-range, or --resume RUN)")

@@ -6,6 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ringfence.data import load_file
+from ringfence.deploy import Pacer
+from ringfence.deploy.pacer import has_gains
 from ringfence.experiments.clock import Clock
 from ringfence.experiments.grid import FORMAT, Cell, short_digest
 
@@ -16,8 +19,6 @@ DIGITS = 6  # of the numbers in a result
 def train_cell(cell: Cell, path: Path, log_file: Path) -> dict[str, Any] | None:
     """Run the cell in the run directory `path`, from its last checkpoint if there is one. None if interrupted: what was
     reached is saved."""
-    from ringfence.data import load_file
-
     with Clock(path) as clock:
         log = load_file(log_file, **cell.log.options)
         run = train_or_go_on(cell, path, log, log_file)
@@ -92,9 +93,6 @@ def test_policy(cell: Cell, policy: Any, horizon: int | None) -> dict[str, Any] 
 
 def test_paced(cell: Cell, policy: Any, horizon: int | None) -> dict[str, Any] | None:
     """The same with a pacer, where the policy has gains for one."""
-    from ringfence.deploy import Pacer
-    from ringfence.deploy.pacer import has_gains
-
     return test_policy(cell, Pacer(policy, horizon=horizon), horizon) if has_gains(policy.artifact) else None
 
 

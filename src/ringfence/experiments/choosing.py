@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ringfence import api
 from ringfence.errors import RingfenceError
 from ringfence.experiments.grid import Cell, Experiment
 from ringfence.experiments.store import DirectoryStore, Store
@@ -27,7 +28,6 @@ def write_choices(experiment: Experiment, store: Store, results: Path) -> None:
 
 def chosen(store: DirectoryStore, cells: list[Cell], limit: float) -> dict[str, Any]:
     """The choice among all cells at one limit, each by its id."""
-    from ringfence import api
     from ringfence.evaluation.ope.runs import choose_among_runs
 
     paths = [store.path / "runs" / cell.id for cell in cells]

@@ -10,6 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ringfence.behaviour.datasets import builtin_dataset, dataset_path
+from ringfence.data import load_file
+from ringfence.evaluation import Evaluator
 from ringfence.experiments.choosing import write_choices
 from ringfence.experiments.display import Display, duration
 from ringfence.experiments.grid import Cell, Experiment, LogSource
@@ -19,6 +22,7 @@ from ringfence.experiments.references import write_references
 from ringfence.experiments.runner import State, run_experiment
 from ringfence.experiments.speed import measured_speeds
 from ringfence.experiments.store import DirectoryStore, Store, open_store
+from ringfence.progress import counting
 from ringfence.reports.results import is_result, read_references
 
 
@@ -74,9 +78,6 @@ def keep_results(state: State, store: Store, kept: Store) -> None:
 
 def check_logs(cells: Iterable[Cell]) -> None:
     """Read each log of the user's once and compare it with the task: a fault is one error now, not one of every worker."""
-    from ringfence.data import load_file
-    from ringfence.evaluation import Evaluator
-
     for source, task in dict.fromkeys((cell.log, cell.task) for cell in cells):
         if not source.builtin:
             log = load_file(source.source, **source.options)
@@ -88,9 +89,6 @@ def make_log(source: LogSource) -> Path:
     """The log's file; a built-in one is made now if it is not in the cache."""
     if source.rows is None:
         return Path(source.source).absolute()
-    from ringfence.behaviour.datasets import builtin_dataset
-    from ringfence.progress import counting
-
     with counting(f"making {source.rows:,} rows of {source.source}", "rows") as progress:
         return builtin_dataset(source.source, source.rows, source.seed, progress=progress)
 
@@ -131,8 +129,6 @@ def dry_run(experiment: Experiment, out: str | Path, results: Path, machine: Mac
 
 
 def unmade_logs(cells: Iterable[Cell]) -> list[LogSource]:
-    from ringfence.behaviour.datasets import dataset_path
-
     sources = dict.fromkeys(cell.log for cell in cells)
     return [s for s in sources if s.rows is not None and not dataset_path(s.source, s.rows, s.seed).exists()]
 

@@ -16,9 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import ringfence
 from ringfence import tasks
+from ringfence.behaviour.controllers import GAIN, INTEGRAL_TIME
 from ringfence.deploy import Guard, Policy
 from ringfence.files import write_json
+from ringfence.tasks.plant import ACTIVATION, DEGREES, FEED, HOT, INTERVAL, RATE, RESIDENCE
 
 SCENARIOS: Mapping[str, Mapping[str, float]] = {
     "nominal": {},
@@ -45,17 +48,12 @@ class Outcome(NamedTuple):
 
 def cautious_controller(observation: np.ndarray) -> float:
     """PI control of the temperature as computed from the concentration; holds still without a concentration."""
-    from ringfence.behaviour.controllers import GAIN, INTEGRAL_TIME
-    from ringfence.tasks.plant import ACTIVATION, FEED, INTERVAL, RATE, RESIDENCE
-
     rate = RESIDENCE * (FEED / min(max(float(observation[0]), 1e-3), 0.999 * FEED) - 1.0)
     temperature = ACTIVATION / math.log(RATE / rate)
     return GAIN * (INTERVAL / INTEGRAL_TIME * (SETPOINT - temperature) - float(observation[2]))
 
 
 def episode(policy: Policy, guard: Guard | None, disturbance: Mapping[str, float], seed: int) -> Outcome:
-    from ringfence.tasks.plant import DEGREES, HOT
-
     env: Any = tasks.make("reactor", None, **disturbance)
     observation, _ = env.reset(seed=seed)
     earned = cost = 0.0
@@ -158,8 +156,6 @@ def draw(policy: Policy, path: Path, disturbance: Mapping[str, float]) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    from ringfence.tasks.plant import HOT, INTERVAL
-
     figure, axes = pyplot.subplots(figsize=(7, 3.2), layout="constrained")
     for name, guard in (("policy alone", None), ("guarded", Guard(policy, cautious_controller))):
         found = episode(policy, guard, disturbance, FIRST_SEED)
@@ -179,7 +175,6 @@ def draw(policy: Policy, path: Path, disturbance: Mapping[str, float]) -> None:
 
 def trained(out: Path, rows: int, steps: int, seeds: Sequence[int], width: int) -> list[Policy]:
     """CPQ on a fresh log of the reactor; what is in `out` already is used again."""
-    import ringfence
     from ringfence.behaviour.collect import collect_dataset
 
     paths = [out / f"seed-{seed}.safetensors" for seed in seeds]

@@ -5,6 +5,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ringfence.behaviour.datasets import builtin_dataset
+from ringfence.behaviour.shipped import BEHAVIOURS, shipped_policy
+from ringfence.data import episode_table, load_file
+from ringfence.errors import UnknownName
+from ringfence.evaluation import evaluate
 from ringfence.experiments.cell import TEST_SEED, rounded
 from ringfence.experiments.grid import Cell, LogSource
 from ringfence.files import write_json
@@ -49,16 +54,11 @@ def shown_by_cells(log: str, results: Path) -> dict[str, Any]:
 
 
 def make(source: LogSource) -> Path:
-    from ringfence.behaviour.datasets import builtin_dataset
-
     assert source.rows is not None
     return builtin_dataset(source.source, source.rows, source.seed)
 
 
 def has_behaviours(task: str) -> bool:
-    from ringfence.behaviour.shipped import shipped_policy
-    from ringfence.errors import UnknownName
-
     try:
         shipped_policy(task, "safe")
     except (UnknownName, OSError):
@@ -67,9 +67,6 @@ def has_behaviours(task: str) -> bool:
 
 
 def evaluate_behaviours(task: str, episodes: int) -> dict[str, Any]:
-    from ringfence.behaviour.shipped import BEHAVIOURS, shipped_policy
-    from ringfence.evaluation import evaluate
-
     found: dict[str, Any] = {}
     for behaviour in BEHAVIOURS:
         policy = shipped_policy(task, behaviour)
@@ -84,8 +81,6 @@ def evaluate_behaviours(task: str, episodes: int) -> dict[str, Any]:
 
 
 def log_range(path: Path) -> dict[str, float]:
-    from ringfence.data import episode_table, load_file
-
     log = load_file(path)
     returns = episode_table(log, DISCOUNT).returns
     return {"least_return": float(returns.min()), "most_return": float(returns.max()), "horizon": log.horizon}

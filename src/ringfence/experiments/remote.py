@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ringfence.errors import MissingExtra
+from ringfence.experiments.grid import short_digest
 from ringfence.experiments.store import Result, log_name, rows_text
-from ringfence.files import TEMPORARY, cache_directory, sealed, unsealed
+from ringfence.files import TEMPORARY, atomic_write, cache_directory, sealed, unsealed
 from ringfence.training.rundir import LOCK
 
 LEASE = 180.0  # seconds after which a claim that is not renewed has ended
@@ -117,9 +118,6 @@ class RemoteStore:
     def fetch_log(self, address: str) -> Path:
         """Downloaded once for each machine, into the cache directory. Names in the store are relative: an absolute path is
         the driver's own file, which a worker on the same machine reads where it is."""
-        from ringfence.experiments.grid import short_digest
-        from ringfence.files import atomic_write
-
         if os.path.isabs(address):
             return Path(address)
         local = cache_directory() / "logs" / short_digest(self.address) / Path(address).name

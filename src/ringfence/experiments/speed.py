@@ -16,7 +16,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from ringfence import __version__
+from ringfence.data import Dataset
 from ringfence.errors import SimulatorError
 from ringfence.experiments.grid import Cell, Variant, short_digest
 from ringfence.experiments.worker import thread_environment
@@ -119,7 +122,6 @@ def time_steps(method: Any, sizes: tuple[int, int] = UNKNOWN_SIZES, seconds: flo
     """Seconds for one update of each stage, on random rows."""
     import jax
     import jax.numpy as jnp
-    import numpy as np
 
     from ringfence.algorithms.interface import AddsColumns
     from ringfence.training.compilation import use_compilation_cache
@@ -150,8 +152,6 @@ def time_steps(method: Any, sizes: tuple[int, int] = UNKNOWN_SIZES, seconds: flo
 
 def time_episode(task: str) -> float:
     """Seconds for one whole episode of evaluation."""
-    import numpy as np
-
     from ringfence.behaviour.shipped import shipped_policy
     from ringfence.evaluation import Evaluator
     from ringfence.tasks import TASKS, find
@@ -172,10 +172,6 @@ def processor_clock() -> float:
 
 
 def random_log(observation_dim: int, action_dim: int, rows: int = 20_000) -> Any:
-    import numpy as np
-
-    from ringfence.data import Dataset
-
     rng = np.random.default_rng(0)
     return Dataset.from_arrays(
         observations=rng.normal(size=(rows, observation_dim)),

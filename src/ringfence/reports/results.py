@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ringfence.errors import UnreadableFile
-from ringfence.evaluation.statistics import violation_rate
+from ringfence.evaluation.statistics import between_behaviours, cost_over_limit, violation_rate
 from ringfence.files import unsealed
 from ringfence.values import is_number
 
@@ -236,8 +236,6 @@ def seed_of(result: Result) -> int:
 def across_logs(gathered: Gathered, groups: Sequence[Group]) -> dict[str, list[np.ndarray]]:
     """Normalised scores of the last iterates, an array over seeds for each group: return between the behaviours, cost
     over limit. Groups whose log has no references are left out, and costs where the limit is 0."""
-    from ringfence.evaluation.statistics import between_behaviours, cost_over_limit
-
     scores: dict[str, list[np.ndarray]] = {"return": [], "cost": []}
     for group in groups:
         safe, unsafe = (gathered.behaviour(group.log, which, "noise-free") for which in ("safe", "unsafe"))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ringfence.errors import RingfenceError
 from ringfence.evaluation.statistics import bootstrap_interval
 from ringfence.limits import over_horizon
 from ringfence.reports.html.run_numbers import bounds_of_return, simulated
@@ -258,7 +259,6 @@ def choices_among(
     paths: Sequence[Path], runs: Sequence[Run], log: Any, limit: float | None
 ) -> tuple[list[Chosen], str]:
     """What `choose` takes at each limit, or why it cannot choose."""
-    from ringfence.errors import RingfenceError
     from ringfence.evaluation.ope.runs import choose_among_runs
 
     limits = sorted({member.limit for run in runs for member in run.members}) if limit is None else [limit]

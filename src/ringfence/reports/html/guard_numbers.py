@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ringfence.deploy import Drift, drift, read_guard_log
+from ringfence.deploy import Drift, Reason, drift, read_guard_log
 from ringfence.errors import InvalidSetting, RingfenceError
 
 # The rules that compare one number with one threshold, and where a step's line has that number.
@@ -112,8 +112,6 @@ def _hand_over(steps: list[dict[str, Any]], begun: int, end: int) -> HandOver:
 
 
 def _in_words(reason: Mapping[str, Any]) -> str:
-    from ringfence.deploy import Reason
-
     known = ("rule", "column", "value", "threshold", "detail")
     return str(Reason(**{name: reason[name] for name in known if name in reason}))
 
