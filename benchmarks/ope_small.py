@@ -47,7 +47,7 @@ def report(found):
         mine = [row for row in found if (row["rows"], row["draws"]) == (rows, draws)]
         sure = [row for row in mine if row["judgeable"]]
         under = sum(row["cost_upper"] >= row["true_cost"] for row in sure)
-        width = np.median([row["cost_upper"] / row["true_cost"] - 1 for row in sure])
+        width = np.median([row["cost_upper"] / row["true_cost"] - 1 for row in sure]) if sure else np.nan
         print(
             f"{rows} rows, {draws} draws: {len(sure)} of {len(mine)} judgeable, {under} of {len(sure)} truly under the "
             f"bound, which lies {width:.0%} above the truth (median)"

@@ -270,6 +270,8 @@ def test_the_measured_error_is_relative_to_the_values_and_at_least_what_the_refe
     assert calibration.error("return") == pytest.approx(0.03)
     assert calibration.spread("cost", -30.0) == pytest.approx(calibration.error("cost") * 30)
     assert calibration.spread("cost", 30.0, amplification=2.5) == pytest.approx(2.5 * calibration.error("cost") * 30)
+    assert calibration.spread("cost", 30.0, distance=1.5) == pytest.approx(3 * calibration.error("cost") * 30)
+    assert calibration.spread("cost", 30.0, distance=0.4) == calibration.spread("cost", 30.0)
     noisy = SourceCheck("b", 4, 100.0, 40.0, 0.0, 12.0, 100.0, 46.0)
     steady = SourceCheck("a", 100, 10.0, 20.0, 0.0, 2.0, 11.0, 26.0)  # 2 of 20: a tenth; the other scatters by 0.3
     assert Calibration((steady, noisy), (), np.zeros(1)).least_scatter(30.0) == pytest.approx(3.0)

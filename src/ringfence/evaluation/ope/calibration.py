@@ -73,11 +73,12 @@ class Calibration:
         distance from the nearest source (`support.distance_of`)."""
         return self.error(signal, modelled=True) * self._size(value, signal) * extrapolated(distance)
 
-    def spread(self, signal: str, value: float, amplification: float = 1.0) -> float:
+    def spread(self, signal: str, value: float, amplification: float = 1.0, distance: float = 0.0) -> float:
         """The standard deviation that the measured error gives to an estimate of this value. Errors were measured on the
-        sources; an estimate that amplifies errors more than theirs do is given so much more."""
+        sources; an estimate that amplifies errors more than theirs do, or of a policy at some distance from them, is given
+        so much more."""
         usual = float(np.mean([check.amplification for check in self.checks]))
-        return self.error(signal) * self._size(value, signal) * max(amplification / usual, 1.0)
+        return self.error(signal) * self._size(value, signal) * max(amplification / usual, 1.0) * extrapolated(distance)
 
     def least_scatter(self, cost: float) -> float:
         """The least standard deviation of an episode's cost that is believed: that of the steadiest source, relative to its
@@ -103,9 +104,9 @@ class Calibration:
 
 
 def extrapolated(distance: float) -> float:
-    """How many times as large as for the sources an error of the model is taken to be for a policy that acts at this
-    distance from them: it grows in proportion, from MOST_DISTANCE on. The model's pairs lie around the sources' actions,
-    at the distance of their noise, and a policy that acts elsewhere sees more of its errors."""
+    """How many times as large as for the sources an error is taken to be for a policy that acts at this distance from them:
+    it grows in proportion, from MOST_DISTANCE on. The log's pairs lie around the sources' actions, at the distance of
+    their noise, and a policy that acts elsewhere sees more of the errors of what was fitted to them."""
     return max(1.0, distance / MOST_DISTANCE)
 
 

@@ -153,8 +153,9 @@ class Judge:
         """What is said of a policy because of this evidence."""
         values, rolled, support, opinion = evidence
         log, modelled_error = self.log, rolled is not None
-        returned, _ = self._estimates("return", values, rolled, support.distance, confidence)
-        cost, (backups, modelled) = self._estimates("cost", values, rolled, support.distance, confidence)
+        distance = 0.0 if self.exact else support.distance  # exact features know every pair
+        returned, _ = self._estimates("return", values, rolled, distance, confidence)
+        cost, (backups, modelled) = self._estimates("cost", values, rolled, distance, confidence)
         why_not = why_rows_cannot_judge(rows_were, self.episodes)
         why_not += why_not_judgeable(values, support, self.calibration.error("cost", modelled_error))
         verdict, reason, advice = decide(cost, limit, confidence, why_not, self.horizon)
@@ -176,7 +177,7 @@ class Judge:
             sources=self.calibration.checks,
             second_opinion=opinion,
             sampling_spread=float(values.sampling_spread[1]),
-            calibration_spread=self.calibration.spread("cost", values.cost, values.amplification),
+            calibration_spread=self.calibration.spread("cost", values.cost, values.amplification, distance),
             backups=backups,
             modelled=modelled,
             return_is_bounded=not why_not and self._return_is_bounded(support),
@@ -212,7 +213,7 @@ class Judge:
         value = values.returned if returns else values.cost
         column = 0 if returns else 1
         sampling = float(np.hypot(values.sampling_spread[column], values.feature_spread[column]))
-        calibrated = self.calibration.spread(signal, value, values.amplification)
+        calibrated = self.calibration.spread(signal, value, values.amplification, distance)
         width = half_width(sampling, calibrated, confidence, len(values.influences))
         backups = bounded(value, width, positive=not returns)
         if rolled is None:
