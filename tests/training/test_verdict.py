@@ -1,11 +1,14 @@
 """The verdict on a policy: what is said of which numbers."""
 
+import numpy as np
 import pytest
 
 from ringfence import api
 from ringfence.algorithms import BC, CBPL, CPQ, BCQLag, BCSafe, BEARLag
+from ringfence.algorithms.cpq_handout import Choice, choice_in_words
 from ringfence.training.configuration import Configuration, LogRecord, Member, Schedule
 from ringfence.training.defaults import STEPS, critic_steps, steps_of
+from ringfence.training.handed_out import HandedOutFacts
 from ringfence.training.verdict import judge
 from tests.logs import narrow_log
 
@@ -54,20 +57,31 @@ def test_the_judgement_follows_from_the_last_numbers(rows, wanted):
     assert judge(configuration(), MEMBER, *rows).judgement == wanted
 
 
-def handed_out(policy="averaged actor", cost=9.5):
-    return {"policy": policy, "gain": 1.0371, "expected_return": 5.0, "expected_cost": cost}
+def handed_out(clone=False, cost=9.5, can_be_paced=False):
+    """What the reader finds in what CPQ writes into a policy's file."""
+    choice = Choice(*map(np.array, (clone, 1.0371, 5.0, cost)))
+    facts = HandedOutFacts.read({"handed_out": choice_in_words(choice, can_be_paced)})
+    assert facts is not None
+    return facts
+
+
+@pytest.mark.parametrize("facts", [(True, 1.03, 4.0, True), (False, 0.985, 9.5, False)])
+def test_the_facts_of_a_choice_are_those_that_were_written(facts):
+    clone, gain, cost, can_be_paced = facts
+    choice = Choice(*map(np.array, (clone, gain, 5.0, cost)))
+    assert HandedOutFacts.read({"handed_out": choice_in_words(choice, can_be_paced)}) == facts
+    assert HandedOutFacts.read({}) is None
 
 
 def test_a_policy_that_was_chosen_is_named_with_what_the_model_expects_of_it():
     words = judge(configuration(), MEMBER, trained(9.0), [], [], handed_out=handed_out()).words
     assert "Handed out is the averaged actor with a gain of 1.037" in words
     assert "expects a cost of 9.5" in words
-    clone = judge(configuration(), MEMBER, trained(9.0), [], [], handed_out=handed_out("safe clone")).words
+    clone = judge(configuration(), MEMBER, trained(9.0), [], [], handed_out=handed_out(clone=True)).words
     assert "Handed out is the clone of the log's safe episodes" in clone
     assert "Handed out" not in judge(configuration(), MEMBER, trained(9.0), [], []).words
     for can, said in ((True, True), (False, False)):
-        given = {**handed_out(), "can_be_paced": can}
-        words = judge(configuration(), MEMBER, trained(9.0), [], [], handed_out=given).words
+        words = judge(configuration(), MEMBER, trained(9.0), [], [], handed_out=handed_out(can_be_paced=can)).words
         assert ("a pacer can use more of the limit" in words) == said
 
 

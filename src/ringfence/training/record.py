@@ -15,6 +15,7 @@ from ringfence.deploy import Artifact, Policy
 from ringfence.errors import CheckpointError, RingfenceError
 from ringfence.files import atomic_write, digest, read_json, write_json
 from ringfence.training.configuration import Configuration, Member
+from ringfence.training.handed_out import HandedOutFacts
 from ringfence.training.rundir import JUDGEMENT_FILE, STREAMS, RunDirectory, policy_file
 from ringfence.training.streams import Row
 from ringfence.training.verdict import Verdict, judge
@@ -184,16 +185,13 @@ class Run:
             handed_out=self._handed_out(member),
         )
 
-    def _handed_out(self, member: Member) -> Mapping[str, Any] | None:
+    def _handed_out(self, member: Member) -> HandedOutFacts | None:
         """What a method that chooses between several policies says of the one in the member's file."""
         try:
             artifacts = self.artifacts
         except RingfenceError:  # a verdict does not need the policy's file
             return None
-        found = artifacts[self.members.index(member)].metadata.get("handed_out") if artifacts else None
-        said = [found.get(key) for key in ("policy", "gain", "expected_cost")] if isinstance(found, dict) else []
-        whole = bool(said) and isinstance(said[0], str) and all(isinstance(number, float) for number in said[1:])
-        return found if whole else None
+        return HandedOutFacts.read(artifacts[self.members.index(member)].metadata) if artifacts else None
 
     @property
     def verdicts(self) -> list[Verdict]:

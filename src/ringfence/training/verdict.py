@@ -5,13 +5,14 @@ ones at the task's. Each sentence says which it means. A critic is held to the l
 stricter of the two readings.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ringfence.limits import over_horizon
 from ringfence.training import defaults
 from ringfence.training.configuration import Configuration, Member
+from ringfence.training.handed_out import HandedOutFacts
 
 Row = dict[str, Any]
 Judgement = Literal["inside", "outside", "unsure", "no estimate"]
@@ -53,7 +54,7 @@ def judge(
     steps: int | None = None,
     damaged: bool = False,
     judged: bool = False,
-    handed_out: Mapping[str, Any] | None = None,
+    handed_out: HandedOutFacts | None = None,
 ) -> Verdict:
     """The verdict on one member, from its last line of metrics and its last evaluation. `steps` says how many the policy
     had (None: as many as the last line says), `damaged` whether lines of the run's files could not be read, `judged` whether
@@ -68,7 +69,7 @@ def judge(
     doubts = doubts_of(done, planned, needed if "qc_start" in trained else None, len(warned))
     if damaged or last_line < last_logged(done, configuration):
         doubts.append("Lines of this run's files are damaged or lost: what they said, warnings among it, is not known.")
-    if handed_out is not None and handed_out["expected_cost"] > limit:
+    if handed_out is not None and handed_out.expected_cost > limit:
         doubts.append("In the model of the plant no policy was inside the limit.")
     sentences = []
     judgement: Judgement = "no estimate"
@@ -110,15 +111,15 @@ def judge(
     return Verdict(member.seed, limit, judgement, basis, cost, done, planned, " ".join(sentences))
 
 
-def _which_policy(handed_out: Mapping[str, Any]) -> str:
+def _which_policy(handed_out: HandedOutFacts) -> str:
     """Critics are of the averaged actor; what is handed out may be another policy, and a model says what that one costs."""
-    policy = "clone of the log's safe episodes" if handed_out["policy"] == "safe clone" else "averaged actor"
+    policy = "clone of the log's safe episodes" if handed_out.is_clone else "averaged actor"
     paced = " Where each step's cost can be measured, a pacer can use more of the limit and hold each episode to it."
     return (
         "The critic is of the averaged actor. "
-        f"Handed out is the {policy} with a gain of {handed_out['gain']:.3f}, of which a fitted model of the plant "
-        f"expects a cost of {handed_out['expected_cost']:.3g} (discounted, or going on at its cost per step, whichever is "
-        f"more).{paced if handed_out.get('can_be_paced') else ''}"
+        f"Handed out is the {policy} with a gain of {handed_out.gain:.3f}, of which a fitted model of the plant "
+        f"expects a cost of {handed_out.expected_cost:.3g} (discounted, or going on at its cost per step, whichever is "
+        f"more).{paced if handed_out.can_be_paced else ''}"
     )
 
 
