@@ -26,6 +26,7 @@ def idle(observations):
 @pytest.mark.parametrize("freedom", sorted(STUDENT))
 def test_a_sampling_error_from_few_groups_of_episodes_is_multiplied_by_students_quantile(freedom):
     assert half_width(2.0, 0.0, 0.95, freedom + 1) == pytest.approx(2 * STUDENT[freedom], rel=1e-3)
+    assert half_width(0.0, 0.0, 0.95, 99, 2.0, freedom + 1) == pytest.approx(2 * STUDENT[freedom], rel=1e-3)
     wanted = np.hypot(3 * STUDENT[freedom], 4 * NORMAL)  # what was measured on the behaviours is not from groups
     assert half_width(3.0, 4.0, 0.95, freedom + 1) == pytest.approx(wanted, rel=1e-3)
 

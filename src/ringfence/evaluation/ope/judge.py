@@ -95,6 +95,7 @@ class Judge:
         self.dynamics = None if self.noisy else dynamics
         log = log if self.dynamics is None else at_most(log, MOST_BACKED_UP, seed)
         self.log, self.discount, self.exact = log, discount, exact
+        self.draws = draws
         self.fitted: FittedQ
         if features is None:
             count = min(COUNT, len(log) // ROWS_PER_FEATURE)
@@ -211,10 +212,11 @@ class Judge:
         variances."""
         returns = signal == "return"
         value = values.returned if returns else values.cost
-        column = 0 if returns else 1
-        sampling = float(np.hypot(values.sampling_spread[column], values.feature_spread[column]))
+        sampling, features = (
+            float(spread[0 if returns else 1]) for spread in (values.sampling_spread, values.feature_spread)
+        )
         calibrated = self.calibration.spread(signal, value, values.amplification, distance)
-        width = half_width(sampling, calibrated, confidence, len(values.influences))
+        width = half_width(sampling, calibrated, confidence, len(values.influences), features, self.draws)
         backups = bounded(value, width, positive=not returns)
         if rolled is None:
             return backups, (backups, None)
