@@ -31,7 +31,7 @@ from ringfence.deploy import guard_rules, reference
 from ringfence.deploy.guard_rules import Rules
 from ringfence.evaluation import evaluate
 from ringfence.evaluation.ope import Judge, calibration, choose, dynamics, features, fqe, judge, opinion, regression
-from ringfence.evaluation.ope.judge import MOST_BACKED_UP, MOST_ROWS, discount_of
+from ringfence.evaluation.ope.judge import DRAWS, MOST_BACKED_UP, MOST_ROWS, discount_of, steps_that_count
 from ringfence.evaluation.ope.judgement import (
     LEAST_JUDGING,
     MOST_DISTANCE,
@@ -382,6 +382,8 @@ IN_SENTENCES = [
     ("how-sure.md", f"within a factor of {opinion.MOST_APART:.0f} of 1"),
     ("how-sure.md", f"differ by less than {dynamics.ROUNDING:.1%} of its own standard deviation"),
     ("how-sure.md", f"roll-outs from the {dynamics.STARTS} first states"),
+    ("how-sure.md", f"where backups decide (4) {DRAWS} draws are evaluated"),
+    ("how-sure.md", f"(after {steps_that_count(0.99):,} steps at a discount of 0.99)"),
     ("how-sure.md", f"Where at most {dynamics.RARELY:.0%} of the logged episodes terminated"),
     ("cpq.md", f"at the rate `alpha_rate` ({PaperCPQ().alpha_rate:g})"),
     ("cpq.md", f"for {cpq_handout.EPISODES} whole episodes"),

@@ -19,7 +19,7 @@ from ringfence.evaluation.ope.dynamics import (
     RollOuts,
     _residual,
     fit_dynamics,
-    jackknife_spread,
+    network_spread,
 )
 from ringfence.evaluation.ope.regression import draw_weights
 from ringfence.networks import MLP
@@ -59,7 +59,7 @@ def test_a_roll_out_adds_up_discounted_steps_that_are_still_alive(plant):
     assert rolled.share(last) == pytest.approx(alive**2 / (1 + alive + alive**2))
 
 
-def test_a_plant_is_the_mean_of_all_networks_but_one_and_the_jackknife_makes_a_spread_of_them(plant):
+def test_a_plant_is_the_mean_of_all_networks_but_one_and_the_spread_is_that_of_single_networks(plant):
     model = replace(plant, networks=tuple(map(linear_network, (0.25, 0.5, 1.5))), usual=2.0)
     rolled = model.roll_out(lambda s: 0 * s + 4, 2, 0.9)
     # s' = 8 - push x 4, where push is the mean of the two others: 1, 7 / 8, 3 / 8
@@ -68,9 +68,8 @@ def test_a_plant_is_the_mean_of_all_networks_but_one_and_the_jackknife_makes_a_s
     assert by_plant(rolled.imagined_return) == pytest.approx(returned)
     apart = model.step(rolled.observations[0], rolled.actions[0])[3]
     assert apart == pytest.approx(np.std([1, 2, 6]) / 2 * np.ones((3, 5)))  # changes of -1, -2 and -6
-    # Of a mean, the jackknife is the standard error: std / sqrt(n). Leaving one out: (sum - x) / (n - 1).
-    parts = np.array([3.0, 5.0, 6.0, 10.0])
-    assert jackknife_spread((parts.sum() - parts) / 3) == pytest.approx(parts.std(ddof=1) / 2)
+    single = np.array([3.0, 5.0, 6.0, 10.0])
+    assert network_spread((single.sum() - single) / 3) == pytest.approx(single.std(ddof=1))
 
 
 def test_where_no_logged_episode_terminates_there_are_disturbed_roll_outs_too(plant):

@@ -143,7 +143,7 @@ def test_with_a_model_of_the_plant_roll_outs_decide_and_backups_stand_beside_the
     one, blank = np.ones((1, 3, 2), np.float32), np.zeros((1, 3, 2, 1), np.float32)
     rolled = RollOuts(blank, blank, 0 * one, costs[None, :, None] * one, one, one, one, one, 0.99)
     cost, (backups, modelled) = judge._estimates("cost", values, rolled, 0.0, 0.95)
-    by_networks = np.sqrt(2 / 3 * (4 + 1 + 9))  # (n - 1) / n times the squares of 4 - 6, 5 - 6 and 9 - 6
+    by_networks = np.sqrt((16 + 4 + 36) / 2)  # networks lie (n - 1) = 2 times as far from 6 as plants: -4, -2 and 6
     measured = judge.calibration.modelled_spread("cost", 6.0)
     width = np.hypot(2.9200 * by_networks, 1.6449 * measured)  # three plants: Student's t with two degrees of freedom
     assert (cost.value, cost.upper) == pytest.approx((6, 6 + width), rel=1e-4)

@@ -4,7 +4,7 @@ Fitted Q evaluation asks what a policy does in logged states. A policy whose sma
 sees that. Here a few networks learn (state, action) to (next state, reward, cost, whether the episode terminates), each
 without one fold of the episodes. A plant is the mean of all networks but one: errors of single networks, which would add up
 over an episode, cancel in part. The policy acts in each of these plants from the states that logged episodes start in. The
-plants differ more the less the log says about the policy, and the jackknife makes a standard deviation of it (Kidambi et
+plants differ more the less the log says about the policy, which gives a standard deviation (`network_spread`; Kidambi et
 al., "MOReL", 2020; Fu et al., "Benchmarks for deep off-policy evaluation", 2021, judge robots best by such models).
 
 An episode ends in a plant when its state passes a level beyond which logged episodes ended (`data/trips.py`), or by the
@@ -232,10 +232,12 @@ class Dynamics:
         return RollOuts(states, acted, rewards, costs, living, perhaps, longest, inside, discount, self.unknown_reward)
 
 
-def jackknife_spread(leaving_out: NDArray[np.float64]) -> float:
-    """The standard deviation of an estimate from n parts, given what it is without each of them (Tukey, 1958):
-    sqrt((n - 1) / n sum_i (v_i - mean v)^2)."""
-    return float(np.sqrt((len(leaving_out) - 1) * leaving_out.var()))
+def network_spread(leaving_out: NDArray[np.float64]) -> float:
+    """The standard deviation of what single networks say, given the n means of all but one: each lies 1 / (n - 1) times as
+    far from the mean as the network that it leaves out. That of the mean of n independent networks is smaller by sqrt(n).
+    It is not divided: the networks share most of their rows, and a mean does not reduce an error that they share."""
+    count = len(leaving_out)
+    return float(np.sqrt(count * (count - 1) * leaving_out.var()))  # (n - 1)^2 times their sample variance
 
 
 def fit_dynamics(log: Dataset, horizon: int, *, members: int = MEMBERS, steps: int = STEPS, seed: int = 0) -> Dynamics:

@@ -15,7 +15,7 @@ from ringfence.evaluation.ope.actions import actions_of, many
 from ringfence.evaluation.ope.calibration import MOST_DISTANCE, Behaviours, Calibration, calibrate
 from ringfence.evaluation.ope.clone import sources_of
 from ringfence.evaluation.ope.columns import check_columns
-from ringfence.evaluation.ope.dynamics import LEAST_ROWS, RollOuts, fit_dynamics, jackknife_spread
+from ringfence.evaluation.ope.dynamics import LEAST_ROWS, RollOuts, fit_dynamics, network_spread
 from ringfence.evaluation.ope.features import COUNT, RandomFeatures
 from ringfence.evaluation.ope.fqe import AveragedFittedQ, FittedQ, Values
 from ringfence.evaluation.ope.judgement import (
@@ -208,7 +208,7 @@ class Judge:
         self, signal: str, values: Values, rolled: RollOuts | None, distance: float, confidence: float
     ) -> tuple[Estimate, tuple[Estimate, Estimate | None]]:
         """The value and its bounds, by roll-outs if there are any, else by backups; and those of each alone. Sampling error
-        (jackknife of episodes, or of networks), that of the features and measured error (calibration) add up as
+        (jackknife of episodes), or how far networks differ, that of the features and measured error (calibration) add up as
         variances."""
         returns = signal == "return"
         value = values.returned if returns else values.cost
@@ -233,7 +233,7 @@ class Judge:
         def around(by_plant: NDArray[np.float64]) -> Estimate:
             value = float(by_plant.mean())
             measured = float(np.hypot(self.calibration.modelled_spread(signal, value, distance), from_starts))
-            width = half_width(jackknife_spread(by_plant), measured, confidence, len(by_plant))
+            width = half_width(network_spread(by_plant), measured, confidence, len(by_plant))
             return bounded(value, width, positive=signal == "cost")
 
         least, most = (around(by_plant) for by_plant in rolled.ends(signal))
