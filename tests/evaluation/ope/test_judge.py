@@ -149,9 +149,12 @@ def test_with_a_model_of_the_plant_roll_outs_decide_and_backups_stand_beside_the
     assert (cost.value, cost.upper) == pytest.approx((6, 6 + width), rel=1e-4)
     assert modelled == cost
     assert backups.value == pytest.approx(max(values.cost, 0.0))
-    far, (same, _) = judge._estimates("cost", values, rolled, 2 * MOST_DISTANCE, 0.95)
+    far, (far_backups, _) = judge._estimates("cost", values, rolled, 2 * MOST_DISTANCE, 0.95)
     assert far.upper == pytest.approx(6 + np.hypot(2.9200 * by_networks, 1.6449 * 2 * measured), rel=1e-4)
-    assert same == backups  # which have their own measure of how far they extrapolate
+    assert far_backups.value == backups.value
+    wider = (far_backups.upper - backups.value) ** 2 - (backups.upper - backups.value) ** 2
+    error = judge.calibration.spread("cost", values.cost, values.amplification)
+    assert wider == pytest.approx((2**2 - 1) * (1.6449 * error) ** 2, rel=1e-3)  # errors count twice there
 
 
 def test_what_a_policy_costs_after_it_has_left_the_log_is_between_nothing_and_what_is_imagined(judge):
