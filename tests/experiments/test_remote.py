@@ -6,6 +6,7 @@ import sys
 import time
 import uuid
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 
@@ -130,6 +131,37 @@ def test_a_run_whose_worker_is_killed_can_be_gone_on_with_elsewhere(tmp_path):
         ]
         assert whole
         assert int((path / "metrics.jsonl").read_text().split()[-1]) >= max(map(int, whole))
+
+
+def test_in_a_directory_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
+    """A write that ends half-way leaves the file of before, and what it left beside it is neither listed nor downloaded."""
+    store = RemoteStore(f"file://{tmp_path}")
+    with store.workspace("cell") as path:
+        path.mkdir(exist_ok=True)
+        (path / "metrics.jsonl").write_text("1\n")
+    copy = tmp_path / "runs" / "cell"
+    write = Path.write_bytes
+
+    def half(file, content):
+        write(file, content[: len(content) // 2])
+        raise OSError("the machine stopped")
+
+    def go_on_and_stop():
+        with store.workspace("cell") as path:
+            (path / "metrics.jsonl").write_text("1\n2\n")
+            monkeypatch.setattr(Path, "write_bytes", half)
+
+    with pytest.raises(OSError, match="stopped"):
+        go_on_and_stop()
+    monkeypatch.undo()
+    assert (copy / "metrics.jsonl").read_text() == "1\n"
+    left = ".metrics.0123456789ab.tmp.json"  # as a kill leaves it
+    (copy / left).write_text("{")
+    (tmp_path / "cells").mkdir()
+    (tmp_path / "cells" / left).write_text("{")
+    assert store.finished() == set()
+    with store.workspace("cell") as path:
+        assert [file.name for file in path.iterdir()] == ["metrics.jsonl"]
 
 
 def test_old_checkpoints_are_dropped_from_the_copy_too(store):

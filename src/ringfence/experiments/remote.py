@@ -44,6 +44,7 @@ class RemoteStore:
         except (ImportError, ValueError) as error:  # the address's own package is missing, or no one knows the protocol
             raise MissingExtra(f"the store {address} cannot be opened: {error}") from error
         self.files.use_listings_cache = False
+        self.protocols = (self.files.protocol,) if isinstance(self.files.protocol, str) else self.files.protocol
 
     def result(self, cell: str) -> Result | None:
         return unsealed(self._read(f"cells/{cell}.json"))
@@ -160,9 +161,7 @@ class RemoteStore:
         for file in files:
             name = self._path(f"runs/{cell}/{file.relative_to(path).as_posix()}")
             with suppress(FileNotFoundError):  # a checkpoint that was dropped meanwhile
-                content = file.read_bytes()
-                self.files.makedirs(os.path.dirname(name), exist_ok=True)
-                self.files.pipe_file(name, content)
+                self._put(name, file.read_bytes())
                 kept.add(os.path.basename(name))
         old = self._path(f"runs/{cell}/checkpoints")
         for name in sorted(self._list(old)):  # of a pair the manifest first, so that it never stands alone
@@ -174,6 +173,8 @@ class RemoteStore:
         root = self._path(name)
         with suppress(FileNotFoundError):
             for source in self.files.find(root):
+                if TEMPORARY.fullmatch(os.path.basename(source)):
+                    continue
                 target = path / os.path.relpath(source, root)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(self.files.cat_file(source))
@@ -185,7 +186,9 @@ class RemoteStore:
 
     def _names(self, folder: str) -> set[str]:
         names = (os.path.basename(name) for name in self._list(self._path(folder)))
-        return {name.removesuffix(".json") for name in names if name.endswith(".json")}
+        return {
+            name.removesuffix(".json") for name in names if name.endswith(".json") and not TEMPORARY.fullmatch(name)
+        }
 
     def _list(self, folder: str) -> list[str]:
         try:
@@ -202,9 +205,16 @@ class RemoteStore:
         return value if isinstance(value, dict) else None
 
     def _write(self, name: str, text: str) -> None:
-        path = self._path(name)
-        self.files.makedirs(os.path.dirname(path), exist_ok=True)
-        patiently(lambda: self.files.pipe_file(path, text.encode()))
+        patiently(lambda: self._put(self._path(name), text.encode()))
+
+    def _put(self, path: str, content: bytes) -> None:
+        """A file whole or not at all. Object stores do; in a directory behind file:// a kill would leave half of it."""
+        if "file" in self.protocols:
+            with atomic_write(path) as temporary:
+                temporary.write_bytes(content)
+        else:
+            self.files.makedirs(os.path.dirname(path), exist_ok=True)
+            self.files.pipe_file(path, content)
 
 
 def patiently(request: Callable[[], Answer]) -> Answer:
