@@ -18,7 +18,7 @@ from benchmarks import reallog
 from benchmarks.machine import quick_peak, timed
 from ringfence.algorithms import CPQ, METHODS, PaperCPQ
 from ringfence.algorithms.batches import DeviceData
-from ringfence.algorithms.cpq_handout import EPISODE_COST, episode_costs
+from ringfence.algorithms.cpq_clone import EPISODE_COST, episode_costs
 from ringfence.algorithms.interface import Learner, Spec
 from ringfence.limits import DISCOUNT
 from ringfence.training.device import aligned_empty, spec_of, to_device

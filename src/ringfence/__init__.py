@@ -29,6 +29,7 @@ _HOME = {
     "Policy": "ringfence.deploy",
     "RingfenceError": "ringfence.errors",
     "Run": "ringfence.training",
+    "Turns": "ringfence.deploy",
     "evaluate": "ringfence.evaluation",
     "load": "ringfence.api",
     "resume": "ringfence.api",
@@ -45,6 +46,7 @@ __all__ = [
     "Policy",
     "RingfenceError",
     "Run",
+    "Turns",
     "__version__",
     "evaluate",
     "load",
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
     from ringfence.algorithms import *  # noqa: F403
     from ringfence.api import load, resume, train
     from ringfence.data import Dataset, save
-    from ringfence.deploy import Artifact, Guard, Pacer, Policy
+    from ringfence.deploy import Artifact, Guard, Pacer, Policy, Turns
     from ringfence.errors import RingfenceError
     from ringfence.evaluation import evaluate
     from ringfence.limits import Limit

@@ -222,7 +222,7 @@ def test_gains_that_make_no_sense_are_refused(pacing):
 
 @pytest.mark.parametrize("changes", [{"limit": None}, {"limit": 0.0}, {"horizon": None}, {"discount": None}])
 def test_limit_discount_and_horizon_must_be_known(changes):
-    with pytest.raises(InvalidSetting, match=f"a pacer needs a {next(iter(changes))} greater than 0"):
+    with pytest.raises(InvalidSetting, match=f"a {next(iter(changes))} greater than 0 is needed"):
         Pacer(replace(ARTIFACT, **changes))
 
 

@@ -10,43 +10,43 @@ import numpy as np
 import pytest
 
 from ringfence.algorithms import Spec, cpq_handout
-from ringfence.algorithms.cpq_handout import (
+from ringfence.algorithms.cpq_clone import CLONE_MEMORY, CLONED, EPISODE_COST, Clone, cloning_loss_over, episode_costs
+from ringfence.algorithms.cpq_expected import (
     CLONE,
     CLONE_GAIN,
-    CLONE_MEMORY,
     CLONE_RAISED,
-    CLONED,
-    EPISODE_COST,
     EPISODES,
     FARTHEST,
     GAINS,
+    NOISE,
+    SHAKEN,
+    SHAKEN_EPISODES,
+    TERMINATED,
+    Candidates,
+    Expected,
+    gains_around_one,
+    imagine,
+    with_gain,
+)
+from ringfence.algorithms.cpq_handout import (
+    DISPUTED,
+    LEAD,
     LEAST_SAVED,
     LOWEST,
     MORE_EARLY_ENDS,
     MORE_THAN_CLONE,
-    NOISE,
     RAISED,
-    SHAKEN,
-    SHAKEN_EPISODES,
-    TERMINATED,
     Choice,
-    Expected,
-    HandOutInputs,
-    SafeClone,
+    Doubts,
     choice_in_words,
     choose,
     choose_clone,
-    episode_costs,
-    expected_of,
-    gains_around_one,
+    doubts_of,
     hand_out_of,
-    imagine,
     is_chosen,
     is_worth_pacing,
     is_worth_saving,
     pacing_in_words,
-    safe_cloning_loss,
-    with_gain,
 )
 from ringfence.algorithms.cpq_imagined import AIM, PREDICTED, SETTLED, Plant
 from ringfence.algorithms.optimise import Adam
@@ -147,11 +147,11 @@ def test_the_loss_of_the_clone_is_the_negative_mean_log_density_over_safe_rows(a
     pairs = list(zip(np.asarray(batch.observations), np.asarray(batch.actions, np.float64), strict=True))
     for safe in (SAFE, np.eye(ROWS, dtype=np.float32)[4], np.ones(ROWS, np.float32)):
         expected = -np.mean([log_likelihood(actor, *pairs[i]) for i in range(ROWS) if safe[i]])
-        assert float(safe_cloning_loss(actor, batch, jnp.asarray(safe))) == pytest.approx(expected, rel=1e-4)
+        assert float(cloning_loss_over(actor, batch, jnp.asarray(safe))) == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_batch_without_safe_rows_has_no_loss_and_no_gradient(actor, batch):
-    loss, gradient = jax.value_and_grad(safe_cloning_loss)(actor, batch, jnp.zeros(ROWS))
+    loss, gradient = jax.value_and_grad(cloning_loss_over)(actor, batch, jnp.zeros(ROWS))
     assert float(loss) == 0.0
     assert all(np.all(np.asarray(leaf) == 0.0) for leaf in jax.tree.leaves(gradient))
 
@@ -163,7 +163,7 @@ def test_unsafe_rows_have_no_influence_and_actions_at_the_bounds_leave_the_gradi
         observations=jnp.where(unsafe, 50.0, batch.observations), actions=jnp.where(unsafe, edges, batch.actions)
     )
     here, there, bounds = (
-        jax.value_and_grad(safe_cloning_loss)(actor, rows, jnp.asarray(SAFE))
+        jax.value_and_grad(cloning_loss_over)(actor, rows, jnp.asarray(SAFE))
         for rows in (batch, other, batch._replace(actions=edges))
     )
     assert same(here, there)
@@ -178,12 +178,12 @@ def with_costs(batch, costs):
 def test_the_clone_learns_from_rows_inside_the_limit_and_counts_them(actor, batch):
     """0.3 has no exact binary form: the row at the limit is inside all the same."""
     limit, adam = jnp.asarray(0.3), Adam(1e-3)
-    clone = SafeClone.create(actor, adam)
+    clone = Clone.create(actor, adam)
     assert float(clone.rows) == 0.0
     rows = with_costs(batch, [0.1, 0.30001, 0.3, 5.0, 0.4, 0.0])  # the safe ones are those of SAFE
     after = clone.fit(rows, limit, adam)
     assert (float(after.rows), float(after.others)) == (3.0, 3.0)
-    gradient = jax.grad(safe_cloning_loss)(actor, batch, jnp.asarray(SAFE))
+    gradient = jax.grad(cloning_loss_over)(actor, batch, jnp.asarray(SAFE))
     for g, old, new in zip(*map(jax.tree.leaves, (gradient, actor, after.actor)), strict=True):
         clear = np.abs(g) > 1e-5
         step = np.asarray(new) - np.asarray(old)
@@ -196,7 +196,7 @@ def test_the_clone_learns_from_rows_inside_the_limit_and_counts_them(actor, batc
 
 def test_the_candidate_is_the_mean_of_the_first_iterates_and_then_a_running_mean(actor, batch):
     adam, rows = Adam(1e-2), with_costs(batch, 1.0 - SAFE)
-    clone = SafeClone.create(actor, adam)
+    clone = Clone.create(actor, adam)
     iterates = []
     for _ in range(4):
         clone = clone.fit(rows, jnp.asarray(0.5), adam)
@@ -212,9 +212,9 @@ def test_the_clone_goes_down_its_loss(actor, batch):
     adam, rows = Adam(3e-3), with_costs(batch, 1.0 - SAFE)
 
     def one(clone, _):
-        return clone.fit(rows, jnp.asarray(0.5), adam), safe_cloning_loss(clone.actor, batch, jnp.asarray(SAFE))
+        return clone.fit(rows, jnp.asarray(0.5), adam), cloning_loss_over(clone.actor, batch, jnp.asarray(SAFE))
 
-    clone, losses = jax.lax.scan(one, SafeClone.create(actor, adam), length=300)
+    clone, losses = jax.lax.scan(one, Clone.create(actor, adam), length=300)
     assert np.all(np.diff(losses[:20]) < 0)
     assert float(losses[-1]) < float(losses[0]) - 1.0
     assert float(clone.rows) == 900.0
@@ -554,6 +554,31 @@ def test_a_gain_over_one_needs_a_greater_margin():
     assert choice_of(told(RISING, over), limit=limit) == pytest.approx((False, 0.99, 145.0, 97.0), rel=1e-5)
 
 
+def test_where_logged_episodes_terminated_the_averaged_actor_must_lead_the_clone():
+    """The best gain inside the limit costs 28 and earns 150: more than a clone that earns a bit more than 150 / (1 + LEAD),
+    but not by LEAD. A clone that earns nothing has no lead to beat, and of returns below 0 the size counts."""
+    cost = np.linspace(10.0, 46.0, GAINS)
+    best = choose(jnp.asarray(EVEN), Expected(*map(jnp.asarray, told(RISING, cost))), jnp.asarray(LIMIT), False)
+    for shift in (0.0, -1000.0):
+        earned = float(best.returned) + shift
+        for beside, wins in ((0.9, False), (1.1, True)):
+            cloned = earned - beside * LEAD * abs(earned) / (1 + LEAD * np.sign(earned))
+            found = told(RISING + shift, cost, clone=(cloned, 20.0))
+            for lead, expected in ((0.0, False), (LEAD, not wins)):
+                choice = choose(jnp.asarray(EVEN), found, jnp.asarray(LIMIT), jnp.asarray(True), Doubts(lead, 0.0))
+                assert bool(choice.clone) == expected
+
+
+def test_a_policy_that_one_network_expects_to_cost_too_much_is_not_handed_out_beside_a_clone():
+    found = told(RISING, np.full(GAINS, 20.0), clone=(1.0, 20.0))
+    for disputed, refused in ((DISPUTED * LIMIT * 0.999, False), (DISPUTED * LIMIT * 1.001, True)):
+        choice = choose(jnp.asarray(EVEN), found, jnp.asarray(LIMIT), jnp.asarray(True), Doubts(0.0, disputed))
+        assert bool(choice.clone) == refused
+        alone = choose(jnp.asarray(EVEN), found, jnp.asarray(LIMIT), jnp.asarray(False), Doubts(0.0, disputed))
+        assert not bool(alone.clone)
+        assert float(alone.gain) == pytest.approx(1.0 if refused else EVEN[-1], rel=1e-6)
+
+
 def share_of_limit(candidate):
     return RAISED if candidate > PLAIN else AIM
 
@@ -623,13 +648,18 @@ def other_actor():
 
 
 def given_to_choose(
-    plant, limit, rows=CLONED, others=1.0, growth=1.0, averaged=AVERAGED, clone=COPY, cost_of_end=0.0, starts=None
-):
-    fresh = SafeClone.create(clone, Adam(1e-3))
+    plant, limit, rows=CLONED, others=1.0, growth=1.0, averaged=AVERAGED, clone=COPY, cost_of_end=0.0, starts=None,
+    costly=None,
+):  # fmt: skip
+    fresh = Clone.create(clone, Adam(1e-3))
     counts = (jnp.asarray(x, jnp.float32) for x in (1.0, rows, others))
-    copied = SafeClone(other_actor(), clone, fresh.optimiser, *counts)
+    copied = Clone(other_actor(), clone, fresh.optimiser, *counts)
     limit, end, growth = (jnp.asarray(x, jnp.float32) for x in (limit, cost_of_end, growth))
-    return HandOutInputs(plant, averaged, copied, jnp.zeros((4, OBS)) if starts is None else starts, limit, end, growth)
+    if costly is not None:
+        counts = (jnp.asarray(x, jnp.float32) for x in (1.0, CLONED, 1.0))
+        costly = Clone(other_actor(), costly, fresh.optimiser, *counts, costly=True)
+    starts = jnp.zeros((4, OBS)) if starts is None else starts
+    return Candidates(plant, averaged, copied, costly, starts, limit, end, growth)
 
 
 def handed_out(plant, limit, **given):
@@ -733,10 +763,36 @@ def test_every_candidate_has_the_episodes_that_it_would_have_alone(plant, actor,
     given = given_to_choose(
         wide, 1.0, growth=growth, averaged=actor, clone=clone, cost_of_end=0.7, starts=jnp.asarray(starts)
     )
-    found = expected_of(given, jnp.asarray(gains), HORIZON, DISCOUNT)
+    found = given.expected(jnp.asarray(gains), HORIZON, DISCOUNT)
     np.testing.assert_allclose(found.returned, [each[0] for each in (smooth if growth > 1.0 else rough)], rtol=1e-3)
     np.testing.assert_allclose(found.cost, [*(each[1] for each in rough[:CLONE]), *calm], rtol=1e-3)
     np.testing.assert_allclose(found.completed, completed, rtol=1e-5)
+
+
+def test_the_disputed_cost_is_the_greater_one_of_the_networks_alone(plant, actor):
+    """Each network on its own, in calm episodes of the averaged actor; no gain and no clone has a part in it."""
+    starts = jnp.asarray(np.random.default_rng(6).normal(scale=0.5, size=(5, OBS)), jnp.float32)
+    given = given_to_choose(plant, 1.0, growth=4.0, averaged=actor, cost_of_end=0.7, starts=starts)
+    used = jnp.asarray([starts[i % 5] for i in range(EPISODES)])[None]
+    alone = [
+        imagine(
+            replace(plant, networks=(network,)),
+            actor.mode,
+            used,
+            HORIZON,
+            DISCOUNT,
+            jnp.asarray(0.7),
+            jnp.zeros(()),
+            KEY,
+        )
+        for network in plant.networks
+    ]
+    costs = [float(each.cost[0]) for each in alone]
+    assert abs(costs[0] - costs[1]) > 1e-3
+    assert float(given.disputed_cost(HORIZON, DISCOUNT)) == pytest.approx(max(costs), rel=1e-5)
+    doubts = doubts_of(given, HORIZON, DISCOUNT)
+    assert (float(doubts.lead), float(doubts.disputed_cost)) == pytest.approx((LEAD, max(costs)), rel=1e-5)
+    assert tuple(map(float, doubts_of(given._replace(anchor_growth=jnp.ones(())), HORIZON, DISCOUNT))) == (0.0, 0.0)
 
 
 def test_pacing_is_worth_it_where_the_greatest_gain_earns_more_than_what_is_handed_out_and_costs_too_much():
@@ -776,11 +832,11 @@ def test_the_file_has_the_gains_of_a_pacer_and_what_a_step_costs_with_the_greate
 def test_the_words_say_which_policy_it_is_and_what_the_model_expects():
     gain = Choice(*map(jnp.asarray, (False, 1.02346, 12.5, 29.75)))
     words = {"policy": "averaged actor", "gain": 1.0235, "expected_return": 12.5, "expected_cost": 29.75}
-    assert choice_in_words(gain, True) == {**words, "can_be_paced": True}
-    clone = choice_in_words(Choice(*map(jnp.asarray, (True, 1.0, -3.5, 0.25))), False)
+    assert choice_in_words(gain, True, False) == {**words, "can_be_paced": True, "can_take_turns": False}
+    clone = choice_in_words(Choice(*map(jnp.asarray, (True, 1.0, -3.5, 0.25))), False, True)
     words = {"policy": "safe clone", "gain": 1.0, "expected_return": -3.5, "expected_cost": 0.25}
-    assert clone == {**words, "can_be_paced": False}
-    assert [type(value) for value in clone.values()] == [str, float, float, float, bool]  # for JSON
+    assert clone == {**words, "can_be_paced": False, "can_take_turns": True}
+    assert [type(value) for value in clone.values()] == [str, float, float, float, bool, bool]  # for JSON
 
 
 # In CPQ
@@ -790,7 +846,7 @@ def settled(method, limit=1000.0, plant=PLANT, step=SETTLED + 1, terminated=0.0,
     """A state in which there is a choice, between constant actors."""
     state = method.init(KEY, jnp.asarray(limit), Spec(OBS, ACT, horizon=8, terminated=terminated))
     counts = jnp.ones(()), jnp.asarray(rows, jnp.float32), jnp.ones(())
-    clone = SafeClone(other_actor(), COPY, state.clone.optimiser, *counts)
+    clone = Clone(other_actor(), COPY, state.clone.optimiser, *counts)
     return replace(state, step=jnp.asarray(step), plant=plant, averaged_actor=AVERAGED, clone=clone)
 
 
@@ -804,7 +860,9 @@ def test_what_is_handed_out_is_exported_with_the_reasons(departed):
     state = settled(method, limit)
     export = method.export(state)
     found = method.hand_out(state)
-    assert export.facts["handed_out"] == choice_in_words(found.choice, bool(found.worth_pacing))
+    assert export.facts["handed_out"] == choice_in_words(
+        found.choice, bool(found.worth_pacing), bool(found.turns.worth)
+    )
     assert export.facts["handed_out"]["policy"] == "averaged actor"
     assert export.facts["handed_out"]["gain"] == pytest.approx(gain, abs=1e-3)
     assert export.facts["handed_out"]["expected_cost"] == pytest.approx(RAISED * limit, rel=1e-5)
@@ -825,7 +883,7 @@ def test_the_averaged_actor_is_exported_for_a_pacer_where_that_is_worth_it(depar
     method = replace(departed, discount=DISCOUNT)
     most = cost_of_gain(1 + FARTHEST)
     export = method.export(settled(method, 0.99 * most))
-    assert list(export.facts) == ["handed_out", "pacing"]
+    assert list(export.facts) == ["handed_out", "pacing", "turns"]
     assert export.facts["handed_out"]["can_be_paced"]
     assert export.facts["pacing"] == pytest.approx(
         {"low": 1 - LOWEST, "high": 1 + FARTHEST, "spending": most * (1 - DISCOUNT)}, rel=1e-5
@@ -999,4 +1057,4 @@ def test_a_run_shows_the_clone_its_rows_and_keeps_the_reasons_in_the_policys_fil
     for artifact in late.artifacts:
         words = artifact.metadata["handed_out"]
         assert words["policy"] == "averaged actor"
-        assert set(words) == {"policy", "gain", "expected_return", "expected_cost", "can_be_paced"}
+        assert set(words) == {"policy", "gain", "expected_return", "expected_cost", "can_be_paced", "can_take_turns"}

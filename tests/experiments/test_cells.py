@@ -70,7 +70,9 @@ def test_a_policy_that_has_gains_is_tested_with_a_pacer_too(sweep, tmp_path):
     cell = read_sweep(sweep).cells[0]
     train_cell(cell, tmp_path / "run", sweep.parent / "log.h5")
     still = still_when_paced(ringfence.Policy.load(tmp_path / "run" / "policy.safetensors"))
-    plain, paced = (test(cell, still, 9) for test in (cell_module.test_policy, cell_module.test_paced))
+    plain, told = (test(cell, still, 9) for test in (cell_module.test_policy, cell_module.test_with_costs))
+    paced = told["paced"]
+    assert told["in_turns"] is None  # there is no second policy
     assert plain["length"] == paced["length"] == [9, 9]
     assert paced["episode_cost"] == [0.0, 0.0] != plain["episode_cost"]
 

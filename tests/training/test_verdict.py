@@ -57,19 +57,19 @@ def test_the_judgement_follows_from_the_last_numbers(rows, wanted):
     assert judge(configuration(), MEMBER, *rows).judgement == wanted
 
 
-def handed_out(clone=False, cost=9.5, can_be_paced=False):
+def handed_out(clone=False, cost=9.5, can_be_paced=False, can_take_turns=False):
     """What the reader finds in what CPQ writes into a policy's file."""
     choice = Choice(*map(np.array, (clone, 1.0371, 5.0, cost)))
-    facts = HandedOutFacts.read({"handed_out": choice_in_words(choice, can_be_paced)})
+    facts = HandedOutFacts.read({"handed_out": choice_in_words(choice, can_be_paced, can_take_turns)})
     assert facts is not None
     return facts
 
 
 @pytest.mark.parametrize("facts", [(True, 1.03, 4.0, True), (False, 0.985, 9.5, False)])
 def test_the_facts_of_a_choice_are_those_that_were_written(facts):
-    clone, gain, cost, can_be_paced = facts
+    clone, gain, cost, can_be_paced, can_take_turns = facts
     choice = Choice(*map(np.array, (clone, gain, 5.0, cost)))
-    assert HandedOutFacts.read({"handed_out": choice_in_words(choice, can_be_paced)}) == facts
+    assert HandedOutFacts.read({"handed_out": choice_in_words(choice, can_be_paced, can_take_turns)}) == facts
     assert HandedOutFacts.read({}) is None
 
 

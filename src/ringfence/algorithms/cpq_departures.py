@@ -16,18 +16,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.checks import one_of, positive
 from ringfence.algorithms.cpq import Actions, OODActions, PaperCPQ, PerState, Scalar, State, Values, cost_bellman_target
-from ringfence.algorithms.cpq_handout import (
-    EPISODE_COST,
-    EPISODES,
-    HandedOut,
-    HandOutInputs,
-    SafeClone,
-    choice_in_words,
-    episode_costs,
-    hand_out_of,
-    is_chosen,
-    pacing_in_words,
-)
+from ringfence.algorithms.cpq_clone import EPISODE_COST, Clone, episode_costs
+from ringfence.algorithms.cpq_expected import EPISODES, Candidates
+from ringfence.algorithms.cpq_handout import HandedOut, export_with_choice, hand_out_of, is_chosen
 from ringfence.algorithms.cpq_imagined import Controller, Imagined, Plant, feedback_rate, next_slack
 from ringfence.algorithms.cpq_limits import (
     LimitBlind,
@@ -61,8 +52,9 @@ class AveragedState(State):
     slack: Float[Array, " bands"]  # the actor is held to slack x l; one for each band of a range of limits
     plant: Plant | None  # where feedback sets the slack
     imagined: Imagined | None
-    clone: SafeClone | None  # with states that episodes start in, where a policy is chosen to be handed out
-    starts: Float[Array, "starts obs"] | None
+    clone: Clone | None  # of the safe episodes; None if no policy is chosen to be handed out
+    costly: Clone | None  # of the others, where logged episodes terminated
+    starts: Float[Array, "starts obs"] | None  # states that episodes start in; None if no policy is chosen
 
 
 def one_ood_action(actions: Float[Array, "n batch act"], kept: Bool[Array, "n batch"], key: PRNGKeyArray) -> OODActions:
@@ -196,13 +188,15 @@ class CPQ(PaperCPQ):
         failed = 0.0 if self.episode_end == "ends" else spec.terminated  # an end that belongs to the task is no failure
         anchor = jnp.asarray(anchor_on(self.anchor, failed, self.termination_anchor), jnp.float32)
         bands = band_limits(self.limits, limit)
-        plant, imagined, clone, starts = None, None, None, None
+        plant, imagined, clone, costly, starts = None, None, None, None, None
         if self.feedback > 0.0:
             keys = jax.random.split(jax.random.fold_in(key, PLANT_KEY), 3)
             plant = Plant.create(spec, self.hidden, keys[0])
             imagined = Imagined.create(spec, bands, self.discount, keys[1])
             if self.limits is None:
-                clone = SafeClone.create(self.fresh_actor(spec, keys[2]), self._actor_adam)
+                fresh = self.fresh_actor(spec, keys[2])
+                clone = Clone.create(fresh, self._actor_adam)
+                costly = Clone.create(fresh, self._actor_adam, costly=True) if failed > 0.0 else None
                 starts = jnp.zeros((EPISODES, spec.observation_dim))
         return AveragedState(
             **vars(printed),
@@ -213,6 +207,7 @@ class CPQ(PaperCPQ):
             plant=plant,
             imagined=imagined,
             clone=clone,
+            costly=costly,
             starts=starts,
         )
 
@@ -221,9 +216,9 @@ class CPQ(PaperCPQ):
         return {EPISODE_COST: episode_costs(dataset, self.discount)}
 
     def update_detector(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
-        """Lines 4 and 5; the model of the plant and the safe clone learn from the same batches."""
+        """Lines 4 and 5; the model of the plant and the clones learn from the same batches."""
         after, metrics = super().update_detector(state, batch, key)
-        after = self._fit_clone(cast(AveragedState, after), batch)
+        after = self._fit_clones(cast(AveragedState, after), batch)
         if after.plant is None:
             return after, metrics
         plant, error = after.plant.fit(batch, self.cvae_steps)
@@ -238,13 +233,15 @@ class CPQ(PaperCPQ):
         after, metrics = update(state, batch, key)
         averaged = polyak(state.averaged_actor, after.actor, rate)
         after = replace(cast(AveragedState, after), step=state.step + 1, averaged_actor=averaged)
-        return self._imagine(self._fit_clone(after, batch), metrics, batch)
+        return self._imagine(self._fit_clones(after, batch), metrics, batch)
 
-    def _fit_clone(self, state: AveragedState, batch: Batch) -> AveragedState:
+    def _fit_clones(self, state: AveragedState, batch: Batch) -> AveragedState:
         if state.clone is None or state.starts is None or EPISODE_COST not in batch.extras:
             return state
-        clone = state.clone.fit(batch, state.limit, self._actor_adam)
-        return replace(state, clone=clone, starts=jnp.resize(batch.starts, state.starts.shape))
+        clone, costly = (
+            each and each.fit(batch, state.limit, self._actor_adam) for each in (state.clone, state.costly)
+        )
+        return replace(state, clone=clone, costly=costly, starts=jnp.resize(batch.starts, state.starts.shape))
 
     def _imagine(self, state: AveragedState, metrics: Metrics, batch: Batch) -> tuple[AveragedState, Metrics]:
         if state.plant is None or state.imagined is None:
@@ -330,33 +327,25 @@ class CPQ(PaperCPQ):
 
     def hand_out(self, state: AveragedState) -> HandedOut | None:
         """The policy that is handed out, and why; None where there is no choice, and it is the averaged actor."""
-        if state.clone is None or state.starts is None or state.imagined is None or state.plant is None:
+        given = self._candidates(state)
+        if given is None or state.imagined is None or not is_chosen(int(state.step), given.plant):
             return None
-        if not is_chosen(int(state.step), state.plant):
-            return None
-        end = jnp.asarray(self.cost_of_end(state.limit), jnp.float32)
-        growth = self._anchor_growth(state)
-        given = HandOutInputs(state.plant, state.averaged_actor, state.clone, state.starts, state.limit, end, growth)
         found = hand_out_of(given, int(state.imagined.horizon), self.discount)
         expected = jnp.stack([found.choice.returned, found.choice.cost, found.greatest_cost])
         return found if bool(jnp.isfinite(expected).all()) else None
 
-    def _anchor_growth(self, state: AveragedState) -> Scalar:
-        return state.anchor / self.anchor if self.anchor > 0.0 else jnp.ones(())
+    def _candidates(self, state: AveragedState) -> Candidates | None:
+        if state.clone is None or state.starts is None or state.plant is None:
+            return None
+        end = jnp.asarray(self.cost_of_end(state.limit), jnp.float32)
+        growth = state.anchor / self.anchor if self.anchor > 0.0 else jnp.ones(())
+        policies = state.averaged_actor, state.clone, state.costly
+        return Candidates(state.plant, *policies, state.starts, state.limit, end, growth)
 
     def export(self, state: State) -> Export:
         assert isinstance(state, AveragedState)
         export = super().export(state)
         if self.limits is not None:
             return export_with_limit(export, self.limits)
-        found = self.hand_out(state)
-        if found is None:
-            return export
-        networks, worth_pacing = {**export.networks, "actor": found.actor}, bool(found.worth_pacing)
-        facts: dict[str, Any] = {"handed_out": choice_in_words(found.choice, worth_pacing)}
-        if worth_pacing:
-            networks["paced_actor"] = state.averaged_actor
-            facts["pacing"] = pacing_in_words(found.greatest_cost, self.discount)
-            if bool(found.clone_saves) and state.clone is not None:
-                networks["saving_actor"] = state.clone.averaged
-        return export._replace(networks=networks, facts=facts)
+        given, found = self._candidates(state), self.hand_out(state)
+        return export if given is None or found is None else export_with_choice(export, found, given, self.discount)

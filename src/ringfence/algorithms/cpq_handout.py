@@ -2,161 +2,54 @@
 
 Critics judge single actions in logged states. How a policy does over a whole episode, and in which of several gaits it ends
 up, they do not see; a model of the plant does (`results/cpq-study/README.md`, the eleventh round). So what is handed out is
-the one of these that earns most in the model with its cost inside the limit:
+the one of these that earns most in the model (`cpq_expected.py`) with its cost inside the limit:
 
     tanh(gain x mean)   the averaged actor, for a few gains around 1
     the safe clone      the logged actions of the safe episodes, made as likely as possible: BC-Safe, learned beside CPQ; as
                         it is, and with a gain of CLONE_GAIN
 
-The gain is a dial for the cost: HalfCheetah's cost per step rises from 0.3 to 0.6 between gains of 1 and 1.1. The clone is
-there because a policy that uncertain critics improved should not be handed out where copying the log earns more.
+The gain is a dial for the cost (docs/cpq-explained.md has measurements). The clone is there because a policy that uncertain
+critics improved should not be handed out where copying the log earns more. With the policy's file come networks for a pacer
+and for taking turns, where those would earn more (`cpq_turns.py`).
 """
 
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-import optax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float
 
-from ringfence.algorithms.bc_safe import mean_costs
-from ringfence.algorithms.cpq_imagined import AIM, PREDICTED, SETTLED, Controller, Plant
-from ringfence.algorithms.interface import Batch
-from ringfence.algorithms.optimise import Adam
-from ringfence.data.dataset import Dataset
-from ringfence.data.episodes import episode_table
-from ringfence.networks import TanhGaussianActor, polyak, tanh_log_prob
+from ringfence.algorithms.cpq_expected import (
+    CLONE,
+    CLONE_GAIN,
+    CLONE_RAISED,
+    FARTHEST,
+    GAINS,
+    NOISE,
+    Candidates,
+    Expected,
+    gains_around_one,
+    with_gain,
+)
+from ringfence.algorithms.cpq_imagined import AIM, PREDICTED, SETTLED, Plant
+from ringfence.algorithms.cpq_turns import LEAST_COMPLETED, Mixed, Worth, best_turns, turns_in_words
+from ringfence.algorithms.interface import Export
+from ringfence.networks import TanhGaussianActor
 
 Scalar = Float[Array, ""]
 
-EPISODE_COST = "episode_cost"  # the column that says of each row what its episode cost
-GAINS = 11
-FARTHEST = 0.15  # of a gain from 1, where no logged episode terminated
-CLONE, CLONE_RAISED = GAINS, GAINS + 1  # the candidates after those: the clone as it is, and with CLONE_GAIN
-CLONE_GAIN = 1.03  # earns 1 % more on Walker2d; with 1.12 the clone falls there, which the model does not see
-LOWEST = 0.3  # the same for a pacer whose budget is spent: with less HalfCheetah does not leave its faster gait
-EPISODES = 32  # imagined for each candidate
-NOISE = 0.7  # of what a network of the model leaves unexplained, where no logged episode terminated
-SHAKEN, SHAKEN_EPISODES = 0.5, 128  # the noise in episodes that show whether a policy falls, and how many there are
-TERMINATED = 0.15  # an imagined episode ends where an end is likelier; the model says no more than 0.26 before a fall
-CLONED = 10_000  # rows that the clone must have seen
-CLONE_MEMORY = 500  # steps that the clone is averaged over: single iterates may fall on Hopper
+LOWEST = 0.3  # a pacer without budget uses the gain 1 - LOWEST; a smaller reduction leaves HalfCheetah in its fast gait
 RAISED = 0.88  # of the limit: what a gain over 1 may cost. True costs were up to 1.17 times what the models said
 MORE_EARLY_ENDS = 0.02  # of the episodes: a gain may raise the share that ends early by at most this
 MORE_THAN_CLONE = 0.12  # the same, of an averaged actor in comparison with the clone
+LEAD = 0.03  # of its return: what the averaged actor must earn more than the clone where logged episodes terminated
+DISPUTED = 1.1  # of the limit: what a network of the model alone may expect there of the averaged actor
 LEAST_SAVED = 1 / 3  # of an episode: where a pacer saves for less, the clone does not save for it
 
 
-# The safe clone
-
-
-def episode_costs(dataset: Dataset, discount: float) -> Float[np.ndarray, "rows 1"]:
-    """For each row the discounted cost by which BC-Safe takes its episode or leaves it: the mean of its source's episodes
-    where the log names sources, else the episode's own."""
-    table = episode_table(dataset, discount)
-    costs = table.discounted_costs
-    if table.source is not None:
-        of_source = mean_costs(table)
-        costs = np.array([of_source[int(code)] for code in table.source])
-    return np.repeat(costs, table.length)[:, None].astype(np.float32)
-
-
-class SafeClone(eqx.Module):
-    """A policy that makes the logged actions of safe episodes as likely as possible, learned from CPQ's own batches. The
-    candidate is its average over the last steps."""
-
-    actor: TanhGaussianActor
-    averaged: TanhGaussianActor
-    optimiser: optax.OptState
-    steps: Scalar
-    rows: Scalar  # of safe episodes, seen so far
-    others: Scalar  # of other episodes
-
-    @classmethod
-    def create(cls, actor: TanhGaussianActor, adam: Adam) -> "SafeClone":
-        return cls(actor, actor, adam.init(actor), jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
-
-    def fit(self, batch: Batch, limit: Scalar, adam: Adam) -> "SafeClone":
-        """One step of Adam on the rows whose episode is inside the limit."""
-        safe = (batch.extras[EPISODE_COST][:, 0] <= limit).astype(jnp.float32)
-        gradient = jax.grad(safe_cloning_loss)(self.actor, batch, safe)
-        actor, optimiser = adam.step(gradient, self.optimiser, self.actor)
-        steps = self.steps + 1.0
-        averaged = polyak(self.averaged, actor, 1.0 / jnp.minimum(steps, CLONE_MEMORY))
-        rows, others = self.rows + safe.sum(), self.others + (1.0 - safe).sum()
-        return SafeClone(actor, averaged, optimiser, steps, rows, others)
-
-    @property
-    def counts(self) -> Bool[Array, ""]:
-        """Whether it is a candidate: it has learned, and not from every episode. If all are inside the limit it would
-        average over all controllers, and no controller took that mean action."""
-        return (self.rows >= CLONED) & (self.others > 0.0)
-
-
-def safe_cloning_loss(actor: TanhGaussianActor, batch: Batch, safe: Float[Array, " batch"]) -> Scalar:
-    """- E log pi(a | s) over the logged pairs of safe episodes; 0 in a batch without any."""
-    likelihood = tanh_log_prob(actor(batch.observations), batch.actions)
-    return -jnp.sum(jnp.where(safe > 0.0, likelihood, 0.0)) / jnp.maximum(safe.sum(), 1.0)
-
-
-# What a policy earns and costs in the model
-
-
-class Expected(NamedTuple):
-    """Means over imagined episodes, one for each candidate: the averaged actor with its gains, then CLONE, CLONE_RAISED."""
-
-    returned: Float[Array, " candidates"]  # sum of an episode's rewards
-    cost: Float[Array, " candidates"]  # the greater of discounted cost and cost per step / (1 - discount)
-    completed: Float[Array, " candidates"]  # share of the episodes that reach the horizon
-
-
-def imagine(
-    plant: Plant, act: Controller, starts: Float[Array, "candidates episodes obs"], horizon: int, discount: float,
-    cost_of_end: Scalar, noise: Scalar, key: PRNGKeyArray,
-) -> Expected:  # fmt: skip
-    """Whole episodes in the model, from the same starts and with the same disturbances for every candidate: `noise` times
-    what is left unexplained of each column. An episode ends where the model expects termination and where it leaves the
-    log's states; what would have followed costs `cost_of_end` and earns nothing."""
-    spread = noise * jnp.sqrt(plant.errors[:-1]) * plant.size[: starts.shape[-1]]
-
-    def step(carry: tuple[Array, Array, Array], time: Array) -> tuple[tuple[Array, Array, Array], None]:
-        states, alive, sums = carry
-        following, costs, rewards, terminated = plant(states, act(states))
-        disturbed = following + spread * jax.random.normal(jax.random.fold_in(key, time), starts.shape[1:])
-        weight = discount**time
-        sums += alive * jnp.stack([rewards, weight * costs, costs, jnp.ones_like(costs)])
-        ends = (terminated > TERMINATED) | plant.left(disturbed)
-        sums = sums.at[1].add(alive * ends * discount * weight * cost_of_end)
-        return (jnp.clip(disturbed, plant.low, plant.high), alive * ~ends, sums), None
-
-    shape = starts.shape[:2]
-    begun = (starts, jnp.ones(shape), jnp.zeros((4, *shape)))
-    (_, alive, sums), _ = jax.lax.scan(step, begun, jnp.arange(horizon))
-    returned, discounted, costs, steps = sums.mean(-1)
-    pace = costs / steps / (1.0 - discount)
-    beyond = jnp.mean(alive, -1) * discount**horizon * pace
-    return Expected(returned, jnp.maximum(discounted + beyond, pace), jnp.mean(alive, -1))
-
-
 # The choice
-
-
-def gains_around_one(anchor_growth: Scalar) -> Float[Array, " gains"]:
-    """Candidates for the gain. Where the anchor is stronger, because logged episodes terminated, they are much nearer to 1:
-    a gain that looked best in the model let Hopper fall, and there is little to win."""
-    return 1.0 + FARTHEST / anchor_growth**2 * jnp.linspace(-1.0, 1.0, GAINS)
-
-
-def with_gain(actor: TanhGaussianActor, gain: Scalar) -> TanhGaussianActor:
-    """The actor whose mean before the squash is `gain` times as large."""
-    last = actor.mlp.layers[-1]
-    factor = jnp.where(jnp.arange(last.bias.size) < last.bias.size // 2, gain, 1.0)
-    scaled = replace(last, weight=last.weight * factor, bias=last.bias * factor)
-    changed: TanhGaussianActor = eqx.tree_at(lambda a: a.mlp.layers[-1], actor, scaled)
-    return changed
 
 
 class Choice(NamedTuple):
@@ -168,7 +61,23 @@ class Choice(NamedTuple):
     cost: Scalar
 
 
-def choose(gains: Float[Array, " gains"], expected: Expected, limit: Scalar, cloned: Bool[Array, ""]) -> Choice:
+class Doubts(NamedTuple):
+    """What speaks against the averaged actor where logged episodes terminated; elsewhere there are none."""
+
+    lead: Scalar | float = 0.0  # see `LEAD`
+    disputed_cost: Scalar | float = 0.0  # see `Candidates.disputed_cost`
+
+
+NO_DOUBTS = Doubts()
+
+
+def choose(
+    gains: Float[Array, " gains"],
+    expected: Expected,
+    limit: Scalar,
+    cloned: Bool[Array, ""],
+    doubts: Doubts = NO_DOUBTS,
+) -> Choice:
     """The candidate that earns most in the model among those inside the limit: the averaged actor with each of the gains,
     and as the last candidate the clone, if there is one. Without one inside it is the averaged actor as it is.
 
@@ -176,13 +85,14 @@ def choose(gains: Float[Array, " gains"], expected: Expected, limit: Scalar, clo
     l, because of the model's own error; the clone to l: its episodes were logged inside. A gain with which more episodes end
     early than with a gain of 1 (by MORE_EARLY_ENDS), or than with the clone where that counts (by MORE_THAN_CLONE), does not
     count. If the gain after the best one would earn more but costs too much, the one between the two that costs as much as
-    it may is taken, by linear interpolation."""
+    it may is taken, by linear interpolation. Where logged episodes terminated the averaged actor must earn more than the
+    clone by LEAD, and no network of the model may expect it to cost more than DISPUTED x l."""
     plain = GAINS // 2
     aim = jnp.where(jnp.arange(GAINS) > plain, RAISED, AIM) * limit
     counts = cloned & (expected.cost[CLONE] <= limit)
     of_clone = jnp.where(counts, expected.completed[CLONE] - MORE_THAN_CLONE, 0.0)
     whole = expected.completed[:GAINS] >= jnp.maximum(expected.completed[plain] - MORE_EARLY_ENDS, of_clone)
-    allowed = (expected.cost[:GAINS] <= aim) & whole
+    allowed = (expected.cost[:GAINS] <= aim) & whole & (doubts.disputed_cost <= DISPUTED * limit)
     best = jnp.where(allowed.any(), jnp.argmax(jnp.where(allowed, expected.returned[:GAINS], -jnp.inf)), plain)
     further = jnp.minimum(best + 1, GAINS - 1)
     rise = expected.cost[further] - expected.cost[best]
@@ -197,7 +107,8 @@ def choose(gains: Float[Array, " gains"], expected: Expected, limit: Scalar, clo
 
     scaled = Choice(jnp.zeros((), bool), at(gains), at(expected.returned), at(expected.cost))
     copied = choose_clone(expected, limit)
-    wins = counts & (~allowed.any() | (copied.returned > scaled.returned))
+    to_beat = copied.returned + doubts.lead * jnp.abs(copied.returned)
+    wins = counts & (~allowed.any() | (to_beat > scaled.returned))
     return Choice(*(jnp.where(wins, a, b) for a, b in zip(copied, scaled, strict=True)))
 
 
@@ -228,77 +139,64 @@ def is_worth_saving(expected: Expected, limit: Scalar) -> Bool[Array, ""]:
     return (safe <= limit) & (fast - limit > LEAST_SAVED * (fast - safe))
 
 
-class HandOutInputs(NamedTuple):
-    """What the choice is made from."""
-
-    plant: Plant
-    averaged: TanhGaussianActor
-    clone: SafeClone
-    starts: Float[Array, "starts obs"]
-    limit: Scalar
-    cost_of_end: Scalar  # see `CPQ.cost_of_end`
-    anchor_growth: Scalar
-
-
 class HandedOut(NamedTuple):
     """The actor that is handed out, with the reasons; whether it is worth pacing, whether the clone can save for the pacer,
-    and the cost at the greatest gain."""
+    and the cost at the greatest gain; and the two policies that may take turns."""
 
     actor: TanhGaussianActor
     choice: Choice
     worth_pacing: Bool[Array, ""]
     clone_saves: Bool[Array, ""]
     greatest_cost: Scalar
+    turns: Mixed
+    cheap: TanhGaussianActor
+    costly: TanhGaussianActor
 
 
 @eqx.filter_jit
-def hand_out_of(given: HandOutInputs, horizon: int, discount: float) -> HandedOut:
+def hand_out_of(given: Candidates, horizon: int, discount: float) -> HandedOut:
     gains = gains_around_one(given.anchor_growth)
-    expected = expected_of(given, gains, horizon, discount)
-    choice = choose(gains, expected, given.limit, given.clone.counts)
-    chosen = jax.tree.map(lambda a, b: jnp.where(choice.clone, a, b), given.clone.averaged, given.averaged)
-    actor = with_gain(chosen, choice.gain)
+    expected = given.expected(gains, horizon, discount)
+    choice = choose(gains, expected, given.limit, given.clone.counts, doubts_of(given, horizon, discount))
+    actor = with_gain(_where(choice.clone, given.clone.averaged, given.averaged), choice.gain)
     worth_pacing = is_worth_pacing(choice, expected, given.limit, given.anchor_growth)
     clone_saves = given.clone.counts & is_worth_saving(expected, given.limit)
-    return HandedOut(actor, choice, worth_pacing, clone_saves, expected.cost[GAINS - 1])
+
+    copied = choose_clone(expected, given.limit)
+    costly, of_costly = costly_policy(given, gains, expected, horizon, discount)
+    by_clone = Worth(copied.returned, copied.cost, given.clone.counts & (expected.cost[CLONE] <= given.limit))
+    turns = best_turns(Worth(choice.returned, choice.cost, jnp.ones((), bool)), by_clone, of_costly, given.limit)
+    cheap = _where(turns.cheap_is_clone, with_gain(given.clone.averaged, copied.gain), actor)
+    greatest_cost = expected.cost[GAINS - 1]
+    return HandedOut(actor, choice, worth_pacing, clone_saves, greatest_cost, turns, cheap, costly)
 
 
-def expected_of(given: HandOutInputs, gains: Float[Array, " gains"], horizon: int, discount: float) -> Expected:
-    """What the model expects of the averaged actor with each gain, and of the clone with its own. Episodes are disturbed,
-    which shows what else a policy is near to. The cost of the clone is that of undisturbed episodes: its own gait is
-    logged, and there is no other that a disturbance might lead it to. Where logged episodes terminated, returns are of
-    episodes that are disturbed less, because a disturbed model imagines more falls than there are; and whether a policy
-    falls is seen in more episodes, for all gains of the averaged actor alike, since they are nearly 1."""
-    growth = given.anchor_growth
-    of_clone = jnp.array([1.0, CLONE_GAIN])
+def doubts_of(given: Candidates, horizon: int, discount: float) -> Doubts:
+    ended = given.anchor_growth > 1.0
+    disputed = jax.lax.cond(ended, lambda: given.disputed_cost(horizon, discount), lambda: jnp.zeros(()))
+    return Doubts(jnp.where(ended, LEAD, 0.0), disputed)
 
-    def candidates(gains: Float[Array, " gains"]) -> Controller:
-        """The averaged actor with these gains, then the clone with its own."""
 
-        def act(states: Float[Array, "candidates episodes obs"]) -> Float[Array, "candidates episodes act"]:
-            averaged, clone = given.averaged(states[: gains.size]), given.clone.averaged(states[gains.size :])
-            means = jnp.concatenate([averaged.mean, clone.mean])
-            return jnp.tanh(jnp.concatenate([gains, of_clone])[:, None, None] * means)
+def costly_policy(
+    given: Candidates, gains: Float[Array, " gains"], expected: Expected, horizon: int, discount: float
+) -> tuple[TanhGaussianActor, Worth]:
+    """The one that takes turns with a cheap one: the averaged actor with the greatest gain, or, where logged episodes
+    terminated, the clone of the costly ones. That one is judged by undisturbed episodes, as the cost of the safe clone is;
+    it does not count if it ends most of the disturbed ones early."""
+    most = GAINS - 1
+    if given.costly is None:
+        steady = given.anchor_growth <= 1.0
+        return with_gain(given.averaged, gains[most]), Worth(expected.returned[most], expected.cost[most], steady)
+    clone = given.costly.averaged
+    disturbed = given.run(clone.mode, 1, NOISE / given.anchor_growth, horizon, discount)
+    calm = given.expected_alone(clone, horizon, discount)
+    counts = given.costly.counts & (disturbed.completed[0] >= LEAST_COMPLETED)
+    return clone, Worth(calm.returned[0], calm.cost[0], counts)
 
-        return act
 
-    def run(gains: Float[Array, " gains"], noise: Array, episodes: int = EPISODES) -> Expected:
-        first = jnp.resize(given.starts, (episodes, given.starts.shape[-1]))
-        starts = jnp.broadcast_to(first, (gains.size + of_clone.size, *first.shape))
-        key = jax.random.key(0)
-        return imagine(given.plant, candidates(gains), starts, horizon, discount, given.cost_of_end, noise, key)
-
-    rough = run(gains, NOISE / jnp.sqrt(growth))
-    calm = run(jnp.zeros(0), jnp.zeros(()))
-
-    def where_episodes_terminated() -> tuple[Array, Array]:
-        smooth = run(gains, NOISE / growth)
-        shaken = run(jnp.ones(1), jnp.asarray(SHAKEN), SHAKEN_EPISODES)
-        return smooth.returned, jnp.concatenate([jnp.repeat(shaken.completed[0], GAINS), shaken.completed[1:]])
-
-    elsewhere = rough.returned, rough.completed
-    returned, completed = jax.lax.cond(growth > 1.0, where_episodes_terminated, lambda: elsewhere)
-    return Expected(returned, rough.cost.at[CLONE:].set(calm.cost), completed)
+def _where(first: Bool[Array, ""], one: TanhGaussianActor, other: TanhGaussianActor) -> TanhGaussianActor:
+    chosen: TanhGaussianActor = jax.tree.map(lambda a, b: jnp.where(first, a, b), one, other)
+    return chosen
 
 
 def is_chosen(step: int, plant: Plant) -> bool:
@@ -306,7 +204,24 @@ def is_chosen(step: int, plant: Plant) -> bool:
     return step > SETTLED and float(plant.error) <= PREDICTED
 
 
-def choice_in_words(choice: Choice, worth_pacing: bool) -> dict[str, Any]:
+def export_with_choice(export: Export, found: HandedOut, given: Candidates, discount: float) -> Export:
+    """What is handed out in place of the averaged actor, with the reasons; and where they earn more, the networks and the
+    numbers for a pacer (`ringfence.Pacer`) and for two policies that take turns (`ringfence.Turns`)."""
+    worth_pacing, worth_turns = bool(found.worth_pacing), bool(found.turns.worth)
+    networks = {**export.networks, "actor": found.actor}
+    facts: dict[str, Mapping[str, Any]] = {"handed_out": choice_in_words(found.choice, worth_pacing, worth_turns)}
+    if worth_pacing:
+        networks["paced_actor"] = given.averaged
+        facts["pacing"] = pacing_in_words(found.greatest_cost, discount)
+        if bool(found.clone_saves):
+            networks["saving_actor"] = given.clone.averaged
+    if worth_turns:
+        networks |= {"cheap_actor": found.cheap, "costly_actor": found.costly}
+        facts["turns"] = turns_in_words(found.turns)
+    return export._replace(networks=networks, facts=facts)
+
+
+def choice_in_words(choice: Choice, worth_pacing: bool, worth_turns: bool) -> dict[str, Any]:
     """For the policy's file: which policy it is, and what the model expects of it."""
     clone, gain = bool(choice.clone), float(choice.gain)
     return {
@@ -315,6 +230,7 @@ def choice_in_words(choice: Choice, worth_pacing: bool) -> dict[str, Any]:
         "expected_return": float(choice.returned),
         "expected_cost": float(choice.cost),
         "can_be_paced": worth_pacing,
+        "can_take_turns": worth_turns,
     }
 
 

@@ -42,8 +42,14 @@ def add_evaluate(verbs: Any) -> None:
     )
     parser.add_argument("--discount", type=float, help="discount of the costs (default: the policy's)")
     parser.add_argument("--sampled", action="store_true", help="draw the policy's actions instead of taking their mode")
-    parser.add_argument(
+    told = parser.add_mutually_exclusive_group()
+    told.add_argument(
         "--paced", action="store_true", help="tell the policy its costs and keep each episode inside the limit's pace"
+    )
+    told.add_argument(
+        "--in-turns",
+        action="store_true",
+        help="tell the policy its costs and let a costlier one act in as many episodes as keep the mean inside the limit",
     )
     parser.add_argument("--plot", type=picture, metavar="FILE", help="draw each episode's return against its cost")
     parser.add_argument("--video", type=Path, metavar="FILE", help="film one episode (.mp4 or .gif)")
@@ -51,15 +57,19 @@ def add_evaluate(verbs: Any) -> None:
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    from ringfence.deploy import Pacer, Policy
+    from ringfence.deploy import Pacer, Policy, Turns
     from ringfence.evaluation import Evaluator, record_video
 
     policy = Policy.load(options.policy).at_limit(options.limit)
     warn_of_unfinished({str(options.policy): policy})
-    if options.paced and options.sampled:
-        raise InvalidSetting("--paced and --sampled exclude each other: a paced policy is deterministic")
+    if (options.paced or options.in_turns) and options.sampled:
+        name = "--paced" if options.paced else "--in-turns"
+        raise InvalidSetting(
+            f"{name} and --sampled exclude each other: a policy that is told its costs is deterministic"
+        )
     evaluator = Evaluator(options.task, cost=options.cost, horizon=options.horizon)
-    controller = Pacer(policy, limit=options.limit, horizon=options.horizon) if options.paced else policy
+    told = Pacer if options.paced else Turns if options.in_turns else None
+    controller = told(policy, limit=options.limit, horizon=options.horizon) if told else policy
     result = evaluator(
         controller,
         options.episodes,

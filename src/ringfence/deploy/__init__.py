@@ -12,6 +12,7 @@ from ringfence.deploy.noise import Noise, RowNoise
 from ringfence.deploy.pacer import Pacer
 from ringfence.deploy.policy import Policy
 from ringfence.deploy.reference import with_reference
+from ringfence.deploy.turns import Turns
 
 __all__ = [
     "KINDS",
@@ -28,6 +29,7 @@ __all__ = [
     "Reason",
     "RowNoise",
     "Rules",
+    "Turns",
     "components",
     "drift",
     "read_guard_log",

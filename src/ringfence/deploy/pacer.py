@@ -18,7 +18,6 @@ a policy to save with, the clone of the safe episodes, that one acts while the b
 cost.
 """
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,8 +25,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ringfence.deploy.artifact import Artifact
+from ringfence.deploy.costs import action_of, checked_cost, checked_observation, require_positive
 from ringfence.deploy.policy import Policy
-from ringfence.errors import InvalidSetting, NonFiniteValue, WrongShape
+from ringfence.errors import InvalidSetting
 from ringfence.values import is_number
 
 PACING = "pacing"  # the entry of a policy's metadata
@@ -89,12 +89,10 @@ class Pacer:
         self.policy = policy if isinstance(policy, Policy) else Policy(policy)
         artifact = self.policy.artifact
         self.pacing = Pacing.of(artifact)
-        self.limit = _positive("limit", artifact.limit if limit is None else limit)
-        self.horizon = _positive("horizon", artifact.horizon if horizon is None else horizon)
-        self.pace = self.limit * (1.0 - _positive("discount", artifact.discount))
+        self.limit = require_positive("limit", artifact.limit if limit is None else limit)
+        self.horizon = require_positive("horizon", artifact.horizon if horizon is None else horizon)
+        self.pace = self.limit * (1.0 - require_positive("discount", artifact.discount))
         self._saver = SAVING if SAVING in artifact.networks else PACED
-        self._centre = (artifact.action_high + artifact.action_low) / 2
-        self._half_range = (artifact.action_high - artifact.action_low) / 2
         self.reset()
 
     def reset(self) -> None:
@@ -110,33 +108,17 @@ class Pacer:
 
     def __call__(self, observation: Any, cost: float | None = None) -> np.ndarray:
         """The action to send. `cost` is what the step before cost; there is none in the first step of an episode."""
-        seen = self._checked(observation)
+        seen = checked_observation(self.policy, observation)
         if self._begun:
-            self._spend(cost)
+            self._spend(checked_cost(cost))
         self._begun = True
         network, self.gain = self._next()
-        return self._act(seen, network)
+        return action_of(self.policy.artifact, network, seen, self.gain)
 
-    def _checked(self, observation: Any) -> np.ndarray:
-        seen = np.asarray(observation, np.float32)
-        size = self.policy.observation_dim
-        if seen.shape != (size,):
-            raise WrongShape(f"a pacer takes one observation of shape ({size},) at a time, not {seen.shape}")
-        if not np.isfinite(seen).all():
-            raise NonFiniteValue(
-                f"the observation is {np.array2string(seen, threshold=8)}; the policy needs finite numbers"
-            )
-        return seen
-
-    def _spend(self, cost: float | None) -> None:
-        known = isinstance(cost, int | float | np.number) and not isinstance(cost, bool)
-        if not known or not 0.0 <= float(cost) < math.inf:  # type: ignore[arg-type]
-            raise NonFiniteValue(
-                f"the cost of the step before must be a number of at least 0, not {cost!r}: without it nothing can be paced"
-            )
-        self.spent += float(cost)  # type: ignore[arg-type]
+    def _spend(self, cost: float) -> None:
+        self.spent += cost
         self.steps += 1
-        self._recent += (float(cost) - self._recent) / MEMORY  # type: ignore[arg-type]
+        self._recent += (cost - self._recent) / MEMORY
 
     def _next(self) -> tuple[str, float]:
         """The network that acts and its gain: around high once what is saved lasts to the end, until it is spent."""
@@ -154,19 +136,3 @@ class Pacer:
         wanted = self.pace + self.budget / max(left, 1)
         response = RESPONSE * (wanted - self._recent) / self.pace
         return self.pacing.high + min(max(response, -LOWER), HIGHER)
-
-    def _act(self, seen: np.ndarray, network: str) -> np.ndarray:
-        artifact = self.policy.artifact
-        with np.errstate(over="ignore", invalid="ignore"):  # the result is checked below
-            squashed = np.tanh(self.gain * artifact.evaluate(network, seen).mean)
-        if not np.isfinite(squashed).all():
-            raise NonFiniteValue(f"the policy gives no action for the observation {np.array2string(seen, threshold=8)}")
-        scaled = self._centre + self._half_range * squashed
-        inside: np.ndarray = np.clip(scaled, artifact.action_low, artifact.action_high).astype(np.float32)
-        return inside
-
-
-def _positive(name: str, value: float | None) -> float:
-    if value is None or not is_number(value) or value <= 0:
-        raise InvalidSetting(f"a pacer needs a {name} greater than 0, in the policy's file or given; not {value!r}")
-    return float(value)

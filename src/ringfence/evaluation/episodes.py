@@ -12,11 +12,12 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float
 
-from ringfence.deploy import Guard, Pacer, Policy, RowNoise
+from ringfence.deploy import Guard, Pacer, Policy, RowNoise, Turns
 from ringfence.errors import NonFiniteValue, SimulatorError, WrongShape
 
-Controller = Policy | Guard | Pacer | Callable[[Float[np.ndarray, "batch obs"]], Any]
-"""A `Policy`, a `Guard`, a `Pacer`, or any function from a batch of observations to a batch of actions. One that remembers
+COST_AWARE = Guard | Pacer | Turns  # these are told what the step before cost
+Controller = Policy | Guard | Pacer | Turns | Callable[[Float[np.ndarray, "batch obs"]], Any]
+"""A `Policy`, what is told its costs, or any function from a batch of observations to a batch of actions. One that remembers
 its episode has `reset()`, which is called before each; its batches have one row."""
 
 LONGEST_EPISODE = 100_000  # steps; an environment that never ends would keep us for ever
@@ -112,7 +113,7 @@ def act(controller: Controller, slots: Sequence[_Slot], deterministic: bool) -> 
     if isinstance(controller, Policy):
         noise = None if deterministic else RowNoise([slot.noise for slot in slots])
         actions = controller(observations, deterministic=deterministic, rng=noise)
-    elif isinstance(controller, Guard | Pacer):
+    elif isinstance(controller, COST_AWARE):
         [slot] = slots
         actions = controller(observations[0], slot.costs[-1] if slot.costs else None)[None]
     else:

@@ -11,9 +11,9 @@ import numpy as np
 from ringfence import tasks
 from ringfence.data.dataset import Dataset
 from ringfence.data.episodes import discounted_sum
-from ringfence.deploy import Guard, Pacer, Policy
+from ringfence.deploy import Policy
 from ringfence.errors import InvalidSetting, MissingExtra, RingfenceError, WrongShape
-from ringfence.evaluation.episodes import Controller, Episode, run_episodes
+from ringfence.evaluation.episodes import COST_AWARE, Controller, Episode, run_episodes
 from ringfence.evaluation.match import doubts
 from ringfence.evaluation.result import Evaluation
 from ringfence.tasks.costs import Cost
@@ -117,8 +117,8 @@ class Evaluator:
 
 
 def facts_of(policy: Controller) -> Mapping[str, Any]:
-    """What is known of its training. A guard or a pacer may hold its policy to another limit."""
-    if isinstance(policy, Guard | Pacer):
+    """What is known of its training. A guard, a pacer or turns may hold it to another limit."""
+    if isinstance(policy, COST_AWARE):
         return {**policy.policy.metadata, "limit": policy.limit}
     return policy.metadata if isinstance(policy, Policy) else {}
 
@@ -150,11 +150,11 @@ def evaluate(
 ) -> Evaluation:
     """Run exactly `episodes` episodes, the i-th seeded with `seed + i`, `parallel` of them side by side.
 
-    `policy` is a `Policy`, a `Guard`, a `Pacer`, or any function from a batch of observations to a batch of actions. What
-    has a method `reset()` remembers its episode: it is reset before each one, and they run one after the other. `task` is a
-    name, or a class or function that makes an environment; `cost` is a cost function where its steps do not report
-    `info["cost"]`, and `horizon` cuts its episodes off. Limit (a bound on the discounted cost) and discount default to the
-    policy's own, then to the task's. `record=True` keeps the episodes themselves.
+    `policy` is a `Policy`, a `Guard`, a `Pacer`, `Turns`, or any function from a batch of observations to a batch of
+    actions. What has a method `reset()` remembers its episode: it is reset before each one, and they run one after the
+    other. `task` is a name, or a class or function that makes an environment; `cost` is a cost function where its steps do
+    not report `info["cost"]`, and `horizon` cuts its episodes off. Limit (a bound on the discounted cost) and discount
+    default to the policy's own, then to the task's. `record=True` keeps the episodes themselves.
 
     >>> import numpy as np
     >>> result = evaluate(lambda observations: np.zeros((len(observations), 3)), "hopper-torque", episodes=2)
@@ -173,7 +173,7 @@ def _sizes(env: Any) -> tuple[int, int]:
 
 def _require_match(policy: Controller, env: Any, task: str) -> None:
     """Refuse a policy of another robot before the first step, instead of failing with a shape error inside it."""
-    policy = policy.policy if isinstance(policy, Guard | Pacer) else policy
+    policy = policy.policy if isinstance(policy, COST_AWARE) else policy
     wanted = getattr(policy, "observation_dim", None), getattr(policy, "action_dim", None)
     offered = _sizes(env)
     if wanted != (None, None) and wanted != offered:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.data import load_file
-from ringfence.deploy import Pacer
+from ringfence.deploy import Pacer, Policy, Turns
 from ringfence.deploy.pacer import has_gains
+from ringfence.deploy.turns import can_take_turns
 from ringfence.experiments.clock import Clock
 from ringfence.experiments.grid import FORMAT, Cell, short_digest
 
@@ -35,7 +36,7 @@ def train_cell(cell: Cell, path: Path, log_file: Path) -> dict[str, Any] | None:
         "metrics": [rounded(row) for row in worth_keeping(run.metrics, cell.schedule.evaluate_every)],
         "warnings": [rounded(row) for row in run.warnings],
         "test": test_policy(cell, run.policy, run.configuration.extras.get("horizon")),
-        "paced": test_paced(cell, run.policy, run.configuration.extras.get("horizon")),
+        **test_with_costs(cell, run.policy, run.configuration.extras.get("horizon")),
         "policy": run.policy.checksum,
         "seconds": round(clock.seconds, 1),
         "threads": int(os.environ.get("NPROC", 0)) or os.cpu_count(),
@@ -91,9 +92,14 @@ def test_policy(cell: Cell, policy: Any, horizon: int | None) -> dict[str, Any] 
     return {name.replace(" ", "_"): rounded({"": values})[""] for name, values in episodes.items()}
 
 
-def test_paced(cell: Cell, policy: Any, horizon: int | None) -> dict[str, Any] | None:
-    """The same with a pacer, where the policy has gains for one."""
-    return test_policy(cell, Pacer(policy, horizon=horizon), horizon) if has_gains(policy.artifact) else None
+def test_with_costs(cell: Cell, policy: Policy, horizon: int | None) -> dict[str, dict[str, Any] | None]:
+    """The same where the policy is told its costs: with a pacer, and in turns with a costlier policy. None where the file
+    has no gains for the one, or no second policy for the other."""
+    told: dict[str, Pacer | Turns | None] = {
+        "paced": Pacer(policy, horizon=horizon) if has_gains(policy.artifact) else None,
+        "in_turns": Turns(policy, horizon=horizon) if can_take_turns(policy.artifact) else None,
+    }
+    return {name: test_policy(cell, each, horizon) if each else None for name, each in told.items()}
 
 
 @cache

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-KEY = (
-    "handed_out"  # in the metadata of a policy's file; CPQ writes it (`choice_in_words` in `algorithms/cpq_handout.py`)
-)
+# In the metadata of a policy's file; CPQ writes it (`choice_in_words` in `algorithms/cpq_handout.py`)
+KEY = "handed_out"
 
 
 class HandedOutFacts(NamedTuple):
@@ -15,6 +14,7 @@ class HandedOutFacts(NamedTuple):
     gain: float
     expected_cost: float  # discounted
     can_be_paced: bool = False
+    can_take_turns: bool = False
 
     @classmethod
     def read(cls, metadata: Mapping[str, Any]) -> "HandedOutFacts | None":
@@ -25,4 +25,5 @@ class HandedOutFacts(NamedTuple):
         policy, gain, cost = (said.get(key) for key in ("policy", "gain", "expected_cost"))
         if not (isinstance(policy, str) and isinstance(gain, float) and isinstance(cost, float)):
             return None
-        return cls(policy == "safe clone", gain, cost, bool(said.get("can_be_paced")))
+        can = (bool(said.get(key)) for key in ("can_be_paced", "can_take_turns"))
+        return cls(policy == "safe clone", gain, cost, *can)

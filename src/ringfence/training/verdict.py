@@ -115,11 +115,12 @@ def _which_policy(handed_out: HandedOutFacts) -> str:
     """Critics are of the averaged actor; what is handed out may be another policy, and a model says what that one costs."""
     policy = "clone of the log's safe episodes" if handed_out.is_clone else "averaged actor"
     paced = " Where each step's cost can be measured, a pacer can use more of the limit and hold each episode to it."
+    turns = " If only the mean over episodes must be inside, the file has a costlier policy to take turns with."
     return (
         "The critic is of the averaged actor. "
         f"Handed out is the {policy} with a gain of {handed_out.gain:.3f}, of which a fitted model of the plant "
         f"expects a cost of {handed_out.expected_cost:.3g} (discounted, or going on at its cost per step, whichever is "
-        f"more).{paced if handed_out.can_be_paced else ''}"
+        f"more).{paced if handed_out.can_be_paced else ''}{turns if handed_out.can_take_turns else ''}"
     )
 
 

@@ -1,0 +1,55 @@
+"""What `Pacer` and `Turns` share: policies that are told what their steps cost, and act with a network of the file."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ringfence.deploy.artifact import Artifact
+from ringfence.deploy.policy import Policy
+from ringfence.errors import InvalidSetting, NonFiniteValue, WrongShape
+from ringfence.values import is_number
+
+
+def checked_observation(policy: Policy, observation: Any) -> np.ndarray:
+    """One observation of the policy's size, of finite numbers."""
+    seen = np.asarray(observation, np.float32)
+    size = policy.observation_dim
+    if seen.shape != (size,):
+        raise WrongShape(
+            f"a policy that is told its costs takes one observation of shape ({size},) at a time, not {seen.shape}"
+        )
+    if not np.isfinite(seen).all():
+        raise NonFiniteValue(
+            f"the observation is {np.array2string(seen, threshold=8)}; the policy needs finite numbers"
+        )
+    return seen
+
+
+def checked_cost(cost: float | None) -> float:
+    """What the step before cost."""
+    known = isinstance(cost, int | float | np.number) and not isinstance(cost, bool)
+    if not known or not 0.0 <= float(cost) < math.inf:  # type: ignore[arg-type]
+        raise NonFiniteValue(
+            f"the cost of the step before must be a number of at least 0, not {cost!r}: without it nothing can be counted"
+        )
+    return float(cost)  # type: ignore[arg-type]
+
+
+def action_of(artifact: Artifact, network: str, seen: np.ndarray, gain: float = 1.0) -> np.ndarray:
+    """tanh(gain x mean) of one of the file's actors, in the units of the plant."""
+    with np.errstate(over="ignore", invalid="ignore"):  # the result is checked below
+        squashed = np.tanh(gain * artifact.evaluate(network, seen).mean)
+    if not np.isfinite(squashed).all():
+        raise NonFiniteValue(f"the policy gives no action for the observation {np.array2string(seen, threshold=8)}")
+    centre = (artifact.action_high + artifact.action_low) / 2
+    half_range = (artifact.action_high - artifact.action_low) / 2
+    scaled = centre + half_range * squashed
+    inside: np.ndarray = np.clip(scaled, artifact.action_low, artifact.action_high).astype(np.float32)
+    return inside
+
+
+def require_positive(name: str, value: float | None) -> float:
+    if value is None or not is_number(value) or value <= 0:
+        raise InvalidSetting(f"a {name} greater than 0 is needed, in the policy's file or given; not {value!r}")
+    return float(value)

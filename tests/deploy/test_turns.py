@@ -1,0 +1,210 @@
+"""Two policies that take turns keep the limit on average over episodes, and use it."""
+
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+
+import ringfence
+from ringfence.data.episodes import discounted_sum
+from ringfence.deploy import Artifact, Network, Policy, Turns
+from ringfence.errors import InvalidSetting, NonFiniteValue, WrongShape
+from ringfence.evaluation import evaluate
+
+LIMIT, DISCOUNT, HORIZON = 40.0, 0.99, 50  # a pace of 0.4
+PACE = LIMIT * (1 - DISCOUNT)
+CHEAP, COSTLY = 0.3, 0.6  # of a step: with half of the episodes each the mean would be over the pace
+S = ("observation",)
+TENSORS = {  # the policy's own action is 0; the others are tanh(0.2 + s / 10) and tanh(0.7 - s / 2)
+    "actor.0.weight": [[0, 0]],
+    "actor.0.bias": [0, 0],
+    "cheap_actor.0.weight": [[0.1, 0]],
+    "cheap_actor.0.bias": [0.2, 0],
+    "costly_actor.0.weight": [[-0.5, 0]],
+    "costly_actor.0.bias": [0.7, 0],
+}
+EXPECTED = {"cheap_cost": 30.0, "costly_cost": 60.0, "share": 0.3, "expected_return": 100.0}
+ARTIFACT = Artifact(
+    "tanh-gaussian",
+    {name: Network(name, S, "tanh-gaussian") for name in ("actor", "cheap_actor", "costly_actor")},
+    TENSORS,
+    [0],
+    [1],
+    [0],  # actions from 0 to 4
+    [4],
+    limit=LIMIT,
+    discount=DISCOUNT,
+    horizon=HORIZON,
+    metadata={"turns": EXPECTED},
+)
+
+
+def episode(turns, costs):
+    """Runs one; whether the costly policy acted. `costs` are of the cheap one and of the costly one."""
+    turns.reset()
+    costly = turns.acting == "costly_actor"
+    for step in range(HORIZON):
+        turns(np.zeros(1), costs[costly] if step else None)
+    return costly
+
+
+def accounts_by_hand(episodes, costs, expected=60.0):
+    """Who acts, if both sums over the episodes so far can pay for one more costly episode: at first what the file expects of
+    it, and then the mean of those that were."""
+    discounted = [discounted_sum(np.full(HORIZON, cost), DISCOUNT) for cost in costs]
+    saved_discounted = saved = 0.0
+    found, seen = [], False
+    for _ in range(episodes):
+        price = discounted[1] if seen else expected
+        excess = HORIZON * ((costs[1] if seen else expected * (1 - DISCOUNT)) - PACE)
+        costly = bool(found) and saved_discounted + LIMIT >= price and saved >= excess
+        found.append(costly)
+        seen |= costly
+        saved_discounted += LIMIT - discounted[costly]
+        saved += HORIZON * (PACE - costs[costly])
+    return found
+
+
+@pytest.mark.parametrize("costs", [(0.29, 0.61), (0.11, 0.5), (0.39, 0.9), (0.41, 0.5), (0.2, 0.3)])
+def test_the_costly_policy_acts_where_what_was_saved_pays_for_it(costs):
+    """The third never saves enough for what the file expects in these episodes, the fourth is never inside, and the fifth is
+    inside with either: then only the first episode is the cheap one's, once the costly one has been seen."""
+    turns = Turns(ARTIFACT)
+    found = [episode(turns, costs) for _ in range(25)]
+    assert found == accounts_by_hand(25, costs)
+    assert not found[0]
+    turns.reset()
+    assert (turns.episodes, turns.costly_episodes) == (25, sum(found))
+
+
+@pytest.mark.parametrize("cheap", [0.05, 0.2, 0.33])
+def test_the_mean_over_the_episodes_so_far_is_inside_after_each_and_little_is_left(cheap):
+    costs, spent = (cheap, COSTLY), []
+    turns = Turns(ARTIFACT)
+    for _ in range(60):
+        spent.append(costs[episode(turns, costs)])
+        assert np.mean(spent) <= PACE + 1e-12
+    assert np.mean(spent) > PACE - 0.01
+    share = (PACE - cheap) / (COSTLY - cheap)  # with which the mean is the pace
+    assert np.mean([cost == COSTLY for cost in spent]) == pytest.approx(share, abs=1 / 30)
+
+
+def test_a_costly_policy_that_costs_more_than_expected_is_paid_back():
+    """It costs twice what the file says: after the first such episode the account is in debt, and cheap ones pay it back."""
+    turns, costs = Turns(ARTIFACT), (0.2, 1.2)
+    found = [episode(turns, costs) for _ in range(40)]
+    first = found.index(True)
+    assert sum(costs[each] - PACE for each in found[: first + 1]) > 0  # over it then
+    assert np.mean([costs[each] for each in found]) <= PACE
+    assert sum(found) > 2
+
+
+def test_early_costs_are_held_to_the_limit_too():
+    """Episodes that cost much at their beginning and nothing later are over the discounted limit and far inside the pace."""
+    low = replace(ARTIFACT, limit=2.0, metadata={"turns": {**EXPECTED, "costly_cost": 2.1}})
+    turns = Turns(low)
+
+    def spend(first):
+        turns.reset()
+        costly = turns.acting == "costly_actor"
+        for step in range(HORIZON):
+            turns(np.zeros(1), None if step == 0 else (first if costly and step == 1 else 0.0))
+        return costly
+
+    acted = [spend(5.0) for _ in range(30)]
+    assert 0 < sum(acted) <= 12  # each costs 5: four in ten are on average 2
+
+
+def test_each_acts_with_its_own_network_in_the_units_of_the_plant():
+    turns = Turns(ARTIFACT)
+    turns.reset()
+    np.testing.assert_allclose(turns(np.array([0.8])), [2 + 2 * np.tanh(0.28)], rtol=1e-6)
+    while not episode(turns, (0.0, 0.0)):
+        pass
+    turns.reset()
+    assert turns.acting == "costly_actor"
+    np.testing.assert_allclose(turns(np.array([0.8])), [2 + 2 * np.tanh(0.3)], rtol=1e-6)
+
+
+def test_the_last_step_of_an_episode_counts_as_the_mean_of_the_others():
+    turns = Turns(ARTIFACT)
+    turns.reset()
+    for cost in (None, 0.1, 0.3, 0.2):
+        turns(np.zeros(1), cost)
+    turns.reset()
+    assert turns.episodes == 1
+    assert turns.saved == pytest.approx(4 * PACE - 0.8)
+    discounted = 0.1 + 0.3 * DISCOUNT + 0.2 * DISCOUNT**2 + 0.2 * DISCOUNT**3
+    assert turns.saved_discounted == pytest.approx(LIMIT - discounted)
+    turns.reset()  # an episode without a step is none
+    assert turns.episodes == 1
+
+
+class Toll(gymnasium.Env):
+    """A step costs a quarter of its action, and earns that."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Box(0, 4, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        cost = float(action[0]) / 4
+        return np.zeros(1, np.float32), cost, False, self.steps == HORIZON, {"cost": cost}
+
+
+def test_evaluation_tells_it_the_costs_and_resets_it_before_each_episode():
+    """Steps cost (1 + tanh 0.2) / 2 = 0.60 and (1 + tanh 0.7) / 2 = 0.80; at a pace of 0.7 they alternate."""
+    turns = Turns(ARTIFACT, limit=70.0)
+    found = evaluate(turns, Toll, episodes=20)
+    assert found.limit == 70.0
+    cheap, costly = (HORIZON * (1 + np.tanh(x)) / 2 for x in (0.2, 0.7))
+    assert set(np.round(found.costs, 3)) == {round(cheap, 3), round(costly, 3)}
+    assert found.costs.mean() <= 0.7 * HORIZON
+    assert found.costs[0] == pytest.approx(cheap)
+    assert 7 <= np.sum(found.costs > 0.7 * HORIZON) <= 10
+
+
+def test_a_file_without_a_second_policy_or_with_other_entries_is_refused(tmp_path):
+    networks = {"actor": ARTIFACT.networks["actor"]}
+    tensors = {name: value for name, value in TENSORS.items() if name.startswith("actor")}
+    alone = replace(ARTIFACT, networks=networks, tensors=tensors)
+    with pytest.raises(InvalidSetting, match="cannot take turns"):
+        Turns(alone)
+    path = Policy(alone).save(tmp_path / "alone.safetensors")
+    with pytest.raises(InvalidSetting, match="cannot take turns"):
+        ringfence.Turns(path)
+    assert ringfence.Turns(Policy(ARTIFACT).save(tmp_path / "both.safetensors")).limit == LIMIT
+    for wrong in ({"share": 2.0}, {"costly_cost": "much"}, {"cheap_cost": -1.0}):
+        with pytest.raises(InvalidSetting, match="are not such"):
+            Turns(replace(ARTIFACT, metadata={"turns": {**EXPECTED, **wrong}}))
+    with pytest.raises(InvalidSetting, match="are not such"):
+        Turns(replace(ARTIFACT, metadata={"turns": [1, 2]}))
+
+
+@pytest.mark.parametrize("changes", [{"limit": 0.0}, {"horizon": 0}, {"limit": float("nan")}])
+def test_a_limit_and_a_horizon_are_needed(changes):
+    with pytest.raises(InvalidSetting, match=f"a {next(iter(changes))} greater than 0 is needed"):
+        Turns(ARTIFACT, **changes)
+
+
+def test_costs_and_observations_that_are_no_numbers_are_refused_and_nothing_is_counted():
+    turns = Turns(ARTIFACT)
+    turns.reset()
+    turns(np.zeros(1))
+    for cost in (None, -1.0, float("nan"), "much", True):
+        with pytest.raises(NonFiniteValue, match="the cost of the step before"):
+            turns(np.zeros(1), cost)
+    for observation in (np.zeros(2), np.zeros((1, 1))):
+        with pytest.raises(WrongShape, match="one observation of shape"):
+            turns(observation, 0.1)
+    with pytest.raises(NonFiniteValue):
+        turns(np.array([np.nan]), 0.1)
+    turns(np.zeros(1), 0.4)
+    turns.reset()
+    assert turns.saved == pytest.approx(0.0)
