@@ -32,26 +32,30 @@ def narrow_log(rows=2000, seed=0, obs=3, act=2, episode_length=50, low=-1.0, hig
     )
 
 
-def still_when_paced(policy):
-    """The policy with gains for a pacer, whose paced actor does nothing in any state."""
+def still_with_costs(policy):
+    """The policy with gains for a pacer and a second policy to take turns with. Where it is told its costs it does nothing
+    in any state."""
     from dataclasses import replace
 
     from ringfence.deploy import Network, Policy
 
     artifact = policy.artifact
     size = 2 * artifact.action_dim
-    layer = {"paced_actor.0.weight": np.zeros((artifact.observation_dim, size)), "paced_actor.0.bias": np.zeros(size)}
-    network = Network("paced_actor", ("observation",), "tanh-gaussian")
+    names = ("paced_actor", "cheap_actor", "costly_actor")
+    layers = {f"{name}.0.weight": np.zeros((artifact.observation_dim, size)) for name in names}
+    layers |= {f"{name}.0.bias": np.zeros(size) for name in names}
+    networks = {name: Network(name, ("observation",), "tanh-gaussian") for name in names}
+    turns = {"cheap_cost": 1.0, "costly_cost": 90.0, "share": 0.1, "expected_return": 5.0}
     return Policy(
         replace(
             artifact,
-            networks={**artifact.networks, "paced_actor": network},
-            tensors={**artifact.tensors, **layer},
+            networks={**artifact.networks, **networks},
+            tensors={**artifact.tensors, **layers},
             action_low=np.full(artifact.action_dim, -1.0),
             action_high=np.full(artifact.action_dim, 1.0),
             discount=0.99,
             horizon=50,
-            metadata={**artifact.metadata, "pacing": {"low": 0.5, "high": 2.0, "spending": 0.9}},
+            metadata={**artifact.metadata, "pacing": {"low": 0.5, "high": 2.0, "spending": 0.9}, "turns": turns},
         )
     )
 

@@ -9,7 +9,7 @@ import pytest
 
 import ringfence
 from ringfence.cli import main
-from tests.logs import narrow_log, still_when_paced
+from tests.logs import narrow_log, still_with_costs
 
 SMALL = ["--set", "hidden=[8,8]", "batch_size=16", "cvae_steps=20", "ood_samples=3"]
 CLONE = ["--method", "bc", "--set", "hidden=[8]", "batch_size=16"]  # where any method will do
@@ -226,12 +226,15 @@ def test_evaluate_reports_return_and_cost_in_a_task(tmp_path, capsys):
     assert result["episodes"] == 3
     assert result["limit"] == 7
     assert "cannot be paced: its file has no gains" in refused(capsys, *words, "--paced")
-    assert "exclude each other" in refused(capsys, *words, "--paced", "--sampled")
-    still = still_when_paced(ringfence.Policy.load(policy)).save(tmp_path / "paced.safetensors")
-    for paced in (False, True):
-        assert main(["evaluate", str(still), *words[2:], "--json", *(["--paced"] if paced else [])]) == 0
+    assert "cannot take turns with another one" in refused(capsys, *words, "--in-turns")
+    for told in ("--paced", "--in-turns"):
+        assert f"{told} and --sampled exclude each other" in refused(capsys, *words, told, "--sampled")
+    assert "not allowed with argument" in refused(capsys, *words, "--paced", "--in-turns")
+    still = still_with_costs(ringfence.Policy.load(policy)).save(tmp_path / "paced.safetensors")
+    for told in ([], ["--paced"], ["--in-turns"]):
+        assert main(["evaluate", str(still), *words[2:], "--json", *told]) == 0
         result = json.loads(capsys.readouterr().out)
-        assert (result["per episode"]["episode cost"] == [0.0] * 3) == paced
+        assert (result["per episode"]["episode cost"] == [0.0] * 3) == bool(told)
 
 
 def test_methods_lists_methods_and_settings(capsys):

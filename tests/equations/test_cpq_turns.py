@@ -15,7 +15,6 @@ from ringfence.algorithms.cpq_turns import LEAST_SHARE, Worth, best_turns, turns
 from ringfence.algorithms.optimise import Adam
 from tests.equations.conftest import ACT, OBS
 from tests.equations.test_cpq_handout import (
-    AVERAGED,
     COPY,
     DISCOUNT,
     KEY,
@@ -127,14 +126,8 @@ def test_where_episodes_terminated_it_is_the_clone_of_the_costly_ones_and_the_sa
 
 def test_a_costly_clone_that_ends_most_disturbed_episodes_early_does_not_count():
     """It ends every episode in which noise takes a column out of the log's range: nearly all, or none."""
-    for high, counts in ((0.01, False), (1e3, True)):
-        plant = replace(
-            PLANT,
-            low=jnp.full(OBS, -1e3),
-            high=jnp.full(OBS, high),
-            errors=jnp.ones_like(PLANT.errors),
-            size=PLANT.size,
-        )
+    for high, counts in ((0.05, False), (1e3, True)):
+        plant = replace(PLANT, low=jnp.full(OBS, -high), high=jnp.full(OBS, high), errors=jnp.ones_like(PLANT.errors))
         given = given_to_choose(plant, 50.0, growth=2.0, costly=DEAR)
         gains = jnp.ones(11)
         _, of_costly = costly_policy(given, gains, given.expected(gains, 8, DISCOUNT), 8, DISCOUNT)
@@ -177,4 +170,3 @@ def test_cpq_has_a_costly_clone_where_logged_episodes_failed_and_exports_both(de
     apart = method.export(replace(state, costly=replace(dear, rows=jnp.zeros(()))))
     assert "turns" not in apart.facts
     assert not {"cheap_actor", "costly_actor"} & set(apart.networks)
-    assert same(method.export(settled(method)).networks["actor"], AVERAGED)

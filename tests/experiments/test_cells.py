@@ -22,7 +22,7 @@ from ringfence.experiments.sweepfile import read_sweep
 from ringfence.experiments.worker import Job, execute
 from tests.experiments.test_grid import a_cell
 from tests.experiments.trivial import train_cell_killed_once
-from tests.logs import narrow_log, still_when_paced
+from tests.logs import narrow_log, still_with_costs
 
 GRID = """
 log = "log.h5"
@@ -57,7 +57,7 @@ def test_a_cell_leaves_a_small_result_with_evaluations_test_and_last_metrics(swe
     assert [row["step"] for row in result["evaluations"]] == [20, 40]
     assert [row["step"] for row in result["metrics"]] == [20, 40]
     assert {len(values) for values in result["test"].values()} == {2}
-    assert result["paced"] is None  # its policy has no gains
+    assert result["paced"] is result["in_turns"] is None  # its policy has no gains and no second policy
     assert result["fingerprint"] == cell.fingerprint
     assert result["policy"] == ringfence.Policy.load(tmp_path / "run" / "policy.safetensors").checksum
     text = json.dumps(result)
@@ -65,16 +65,15 @@ def test_a_cell_leaves_a_small_result_with_evaluations_test_and_last_metrics(swe
     assert str(tmp_path) not in text  # a result is committed: it names no place of this machine
 
 
-def test_a_policy_that_has_gains_is_tested_with_a_pacer_too(sweep, tmp_path):
+def test_a_policy_that_has_gains_and_a_second_policy_is_tested_with_its_costs_too(sweep, tmp_path):
     sweep.write_text(TASK + GRID)
     cell = read_sweep(sweep).cells[0]
     train_cell(cell, tmp_path / "run", sweep.parent / "log.h5")
-    still = still_when_paced(ringfence.Policy.load(tmp_path / "run" / "policy.safetensors"))
+    still = still_with_costs(ringfence.Policy.load(tmp_path / "run" / "policy.safetensors"))
     plain, told = (test(cell, still, 9) for test in (cell_module.test_policy, cell_module.test_with_costs))
-    paced = told["paced"]
-    assert told["in_turns"] is None  # there is no second policy
-    assert plain["length"] == paced["length"] == [9, 9]
-    assert paced["episode_cost"] == [0.0, 0.0] != plain["episode_cost"]
+    for controlled in (told["paced"], told["in_turns"]):
+        assert plain["length"] == controlled["length"] == [9, 9]
+        assert controlled["episode_cost"] == [0.0, 0.0] != plain["episode_cost"]
 
 
 ENDLESS = """

@@ -65,7 +65,7 @@ def handed_out(clone=False, cost=9.5, can_be_paced=False, can_take_turns=False):
     return facts
 
 
-@pytest.mark.parametrize("facts", [(True, 1.03, 4.0, True), (False, 0.985, 9.5, False)])
+@pytest.mark.parametrize("facts", [(True, 1.03, 4.0, True, False), (False, 0.985, 9.5, False, True)])
 def test_the_facts_of_a_choice_are_those_that_were_written(facts):
     clone, gain, cost, can_be_paced, can_take_turns = facts
     choice = Choice(*map(np.array, (clone, gain, 5.0, cost)))
@@ -83,6 +83,8 @@ def test_a_policy_that_was_chosen_is_named_with_what_the_model_expects_of_it():
     for can, said in ((True, True), (False, False)):
         words = judge(configuration(), MEMBER, trained(9.0), [], [], handed_out=handed_out(can_be_paced=can)).words
         assert ("a pacer can use more of the limit" in words) == said
+        words = judge(configuration(), MEMBER, trained(9.0), [], [], handed_out=handed_out(can_take_turns=can)).words
+        assert ("a costlier policy to take turns with" in words) == said
 
 
 @pytest.mark.parametrize(
