@@ -101,19 +101,26 @@ def test_a_costly_policy_that_costs_more_than_expected_is_paid_back():
 
 
 def test_early_costs_are_held_to_the_limit_too():
-    """Episodes that cost much at their beginning and nothing later are over the discounted limit and far inside the pace."""
-    low = replace(ARTIFACT, limit=2.0, metadata={"turns": {**EXPECTED, "costly_cost": 2.1}})
-    turns = Turns(low)
-
-    def spend(first):
+    """A cost of 5.1 in the second step and nothing else is far inside the pace, 0.2 x 50, and with 0.9 x 5.1 over
+    the discounted limit of 2. The file expects 2.1, so one cheap episode seems to pay for the first costly one; then the
+    price is 4.59, and an episode brings 2."""
+    turns = Turns(replace(ARTIFACT, limit=2.0, discount=0.9, metadata={"turns": {**EXPECTED, "costly_cost": 2.1}}))
+    acted, saved = [], []
+    for _ in range(30):
         turns.reset()
-        costly = turns.acting == "costly_actor"
+        saved.append(turns.saved_discounted)
+        acted.append(turns.acting == "costly_actor")
         for step in range(HORIZON):
-            turns(np.zeros(1), None if step == 0 else (first if costly and step == 1 else 0.0))
-        return costly
-
-    acted = [spend(5.0) for _ in range(30)]
-    assert 0 < sum(acted) <= 12  # each costs 5: four in ten are on average 2
+            turns(np.zeros(1), None if step == 0 else 5.1 * (acted[-1] and step == 2))
+    assert acted[:2] == [False, True]
+    by_hand, account = [], 0.0
+    for episode_number in range(30):
+        by_hand.append(account + 2.0 >= (2.1 if episode_number < 2 else 4.59) and episode_number > 0)
+        account += 2.0 - 4.59 * by_hand[-1]
+    assert acted == by_hand
+    assert saved[1] == pytest.approx(2.0)
+    assert min(saved) == pytest.approx(-0.59, abs=1e-3)  # after the first costly one, and never again
+    assert sorted(saved)[1] >= 0.0
 
 
 def test_each_acts_with_its_own_network_in_the_units_of_the_plant():
