@@ -50,7 +50,7 @@ def best_turns(handed_out: Worth, clone: Worth, costly: Worth, limit: Scalar) ->
     best = jnp.argmax(value)
     share = jnp.stack([share for _, share, _ in pairs])[best]
     over = costly.counts & (costly.cost > limit)
-    worth = over & (share >= LEAST_SHARE) & (value[best] > handed_out.returned) & (limit > 0.0)
+    worth = over & (share >= LEAST_SHARE) & (value[best] > handed_out.returned)
     cheap_cost = jnp.where(best == 1, clone.cost, handed_out.cost)
     return Mixed(worth, best == 1, share, value[best], cheap_cost, costly.cost)
 
