@@ -8,7 +8,7 @@ import pytest
 MODULES = [
     "ringfence.limits",
     "ringfence.api",
-    "ringfence.algorithms.cpq_departures",
+    "ringfence.algorithms.cpq_default",
     "ringfence.deploy.drift",
     "ringfence.deploy.policy",
     "ringfence.deploy.reference",

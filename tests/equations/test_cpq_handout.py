@@ -1031,7 +1031,7 @@ def test_neither_the_clone_nor_the_model_reach_the_actor_and_the_critics(batch, 
 
 def test_a_run_shows_the_clone_its_rows_and_keeps_the_reasons_in_the_policys_file(departed, monkeypatch):
     """Two members, one whose limit every episode is inside and one that no episode is: 5 steps of 6 rows, or none."""
-    from ringfence.algorithms import cpq_departures
+    from ringfence.algorithms import cpq_default
     from ringfence.training import Member, Plan, run
 
     seen = []
@@ -1045,7 +1045,7 @@ def test_a_run_shows_the_clone_its_rows_and_keeps_the_reasons_in_the_policys_fil
     plan = Plan(method, members, 3, log_every=3)
     early = run(log, plan, progress=False)
     assert all("handed_out" not in artifact.metadata for artifact in early.artifacts)
-    monkeypatch.setattr(cpq_departures, "hand_out_of", look)
+    monkeypatch.setattr(cpq_default, "hand_out_of", look)
     monkeypatch.setattr(cpq_handout, "SETTLED", 0)
     monkeypatch.setattr(cpq_handout, "PREDICTED", np.inf)
     late = run(log, plan, progress=False)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from ringfence.algorithms.cpq import PaperCPQ, State
+from ringfence.algorithms.cpq import PaperCPQ, State, safe_value
 from ringfence.algorithms.critics import smaller_value
 from ringfence.algorithms.optimise import Adam
 from ringfence.networks import sample_tanh, tanh_log_prob
@@ -62,13 +62,13 @@ class Printed(PaperCPQ):
     def next_alpha(self, alpha, ood_values, ood, ood_limit):
         return jnp.minimum(super().next_alpha(alpha, ood_values, ood, ood_limit), self.alpha_cap)
 
-    def objective_loss(self, actor, critics, batch, limit, key):
+    def actor_loss(self, actor, critics, batch, state, key):
         if self.actor_gradient != "score":
-            return super().objective_loss(actor, critics, batch, limit, key)
+            return super().actor_loss(actor, critics, batch, state, key)
         gaussian = actor(batch.observations)
         actions = jax.lax.stop_gradient(sample_tanh(gaussian, key, (self.ood_samples,))[0])
         qr = smaller_value(critics.reward, batch.observations, actions)
         qc = critics.cost(batch.observations, actions)
-        loss = score_function_loss(self.actor_objective(qr, qc, limit), tanh_log_prob(gaussian, actions))
-        means = {"indicator": jnp.mean(qc <= limit), "qr_policy": qr.mean(), "qc_policy": qc.mean()}
-        return loss, actions, {"actor_loss": loss, **means}
+        loss = score_function_loss(safe_value(qr, qc, state.limit), tanh_log_prob(gaussian, actions))
+        means = {"indicator": jnp.mean(qc <= state.limit), "qr_policy": qr.mean(), "qc_policy": qc.mean()}
+        return loss, {"actor_loss": loss, **means}

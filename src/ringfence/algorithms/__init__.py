@@ -10,7 +10,7 @@ from ringfence.algorithms.bcq_lag import BCQLag as BCQLag
 from ringfence.algorithms.bear_lag import BEARLag as BEARLag
 from ringfence.algorithms.cbpl import CBPL as CBPL
 from ringfence.algorithms.cpq import PaperCPQ as PaperCPQ
-from ringfence.algorithms.cpq_departures import CPQ as CPQ
+from ringfence.algorithms.cpq_default import CPQ as CPQ
 from ringfence.algorithms.interface import Export as Export
 from ringfence.algorithms.interface import Exports
 from ringfence.algorithms.interface import Learner as Learner

@@ -10,7 +10,7 @@ most l from each state:
     Step 3   maximise indicator(Qc <= l) Qr over the policy's actions
 
 Names follow the paper: s, a are a logged pair, s', a' what follows, l the limit. This file is the paper and nothing else:
-hyper-parameters are in `cpq_settings.py`, and what `ringfence.CPQ()` changes is in `cpq_departures.py`.
+hyper-parameters are in `cpq_settings.py`, and what `ringfence.CPQ()` changes is in `cpq_default.py`.
 """
 
 from dataclasses import dataclass, replace
@@ -41,7 +41,11 @@ class OODActions(NamedTuple):
 
     actions: Float[Array, "m batch act"]
     weights: Float[Array, "m batch"]  # all 0 in a state where no action was kept
-    has_ood: PerState  # 1 in the states where at least one was
+
+    @property
+    def has_ood(self) -> PerState:
+        """1 in the states where an action was kept, else 0."""
+        return jnp.any(self.weights > 0.0, 0).astype(self.weights.dtype)
 
     def mean(self, values: Float[Array, "m batch"]) -> PerState:
         """Qc(s, nu(s)) = 1/m sum_j Qc(s, a_j), or 0 where m = 0 (Algorithm 1, line 12)."""
@@ -50,8 +54,7 @@ class OODActions(NamedTuple):
 
 def all_ood_actions(actions: Float[Array, "n batch act"], kept: Bool[Array, "n batch"]) -> OODActions:
     """Algorithm 1, lines 11 and 12: the mean over the m kept actions of each state, nothing where m = 0."""
-    counts = kept.sum(0)
-    return OODActions(actions, kept / jnp.maximum(counts, 1), (counts > 0).astype(actions.dtype))
+    return OODActions(actions, kept / jnp.maximum(kept.sum(0), 1))
 
 
 def cost_bellman_target(target_cost_critic: Critic, batch: Batch, next_actions: Actions, discount: float) -> PerState:
@@ -101,8 +104,16 @@ def reward_critic_loss(
 # Step 3: the actor
 
 
+def values_of_actions(critics: Critics, batch: Batch, actions: Actions) -> tuple[Values, Values, Metrics]:
+    """Qr(s, a) and Qc(s, a), with the smaller of the two reward critics, and their means to look at. Their gradient goes
+    through the actions (reparametrised)."""
+    qr = smaller_value(critics.reward, batch.observations, actions)
+    qc = critics.cost(batch.observations, actions)
+    return qr, qc, {"qr_policy": qr.mean(), "qc_policy": qc.mean()}
+
+
 def safe_value(qr: Values, qc: Values, limit: Scalar) -> Values:
-    """indicator(Qc(s, a) <= l) Qr(s, a): what the actor maximises, Eq. (4)."""
+    """indicator(Qc(s, a) <= l) Qr(s, a): what the actor maximises, Eq. (4). No gradient flows through the indicator."""
     return jnp.where(qc <= limit, qr, 0.0)
 
 
@@ -217,23 +228,10 @@ class PaperCPQ(CPQSettings):
     def next_alpha(self, alpha: Scalar, ood_values: PerState, ood: OODActions, ood_limit: Scalar) -> Scalar:
         return alpha_step(alpha, ood_values, ood_limit, self.alpha_rate)
 
-    def actor_objective(self, qr: Values, qc: Values, limit: Scalar) -> Values:
-        return safe_value(qr, qc, limit)
-
     def actor_loss(
         self, actor: TanhGaussianActor, critics: Critics, batch: Batch, state: State, key: PRNGKeyArray
     ) -> tuple[Scalar, Metrics]:
-        loss, _, metrics = self.objective_loss(actor, critics, batch, state.limit, key)
-        return loss, metrics
-
-    def objective_loss(
-        self, actor: TanhGaussianActor, critics: Critics, batch: Batch, limit: Scalar, key: PRNGKeyArray
-    ) -> tuple[Scalar, Float[Array, "1 batch act"], Metrics]:
-        """- E objective(s, a), a ~ pi, with the smaller of the two reward critics. Its gradient goes through the action
-        (reparametrised). None reaches the critics, and none flows through the indicator itself."""
         actions, _ = sample_tanh(actor(batch.observations), key, (1,))
-        qr = smaller_value(critics.reward, batch.observations, actions)
-        qc = critics.cost(batch.observations, actions)
-        loss = -jnp.mean(self.actor_objective(qr, qc, limit))
-        means = {"indicator": jnp.mean(qc <= limit), "qr_policy": qr.mean(), "qc_policy": qc.mean()}
-        return loss, actions, {"actor_loss": loss, **means}
+        qr, qc, means = values_of_actions(critics, batch, actions)
+        loss = -jnp.mean(safe_value(qr, qc, state.limit))
+        return loss, {"actor_loss": loss, "indicator": jnp.mean(qc <= state.limit), **means}

@@ -56,9 +56,8 @@ def best_turns(handed_out: Worth, clone: Worth, costly: Worth, limit: Scalar) ->
 
 
 def _mix(cheap: Worth, costly: Worth, limit: Scalar) -> tuple[Scalar, Scalar]:
-    """The share of the costly one with which the mean cost is l, 0 if the cheap one is over it, and the mean return."""
-    between = jnp.maximum(costly.cost - cheap.cost, 1e-6)
-    share = jnp.clip((limit - cheap.cost) / between, 0.0, 1.0)
+    """The share of the costly one with which the mean cost is l (below 0 if the cheap one is over it), and the return."""
+    share = (limit - cheap.cost) / jnp.maximum(costly.cost - cheap.cost, 1e-6)
     return share, cheap.returned + share * (costly.returned - cheap.returned)
 
 
