@@ -15,7 +15,10 @@ ORDER = (
 LATER = {("evaluation/result.py", "reports")}  # `Evaluation.print`, when it is called
 # What these may import of ringfence besides themselves.
 BASIC = {"__version__", "errors", "files", "values"}
-ALLOWED = {"deploy": BASIC | {"kernels"}, "algorithms": BASIC | {"data", "limits", "networks", "optimise", "steps"}}
+ALLOWED = {
+    "deploy": BASIC | {"kernels", "limits"},
+    "algorithms": BASIC | {"data", "limits", "networks", "optimise", "steps"},
+}
 HEAVY = {"jax", "jaxtyping", "equinox", "optax", "h5py", "pyarrow", "rich", "matplotlib", "scipy", "gymnasium"}
 
 

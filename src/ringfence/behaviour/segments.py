@@ -19,7 +19,6 @@ from ringfence.deploy import KINDS, RowNoise
 from ringfence.deploy.network import outputs
 from ringfence.training.artifact import layer_tensors
 
-MakeEnv = Callable[[], Any]
 MeanFunction = Callable[[Float[np.ndarray, "batch obs"]], Float[np.ndarray, "batch act"]]
 
 

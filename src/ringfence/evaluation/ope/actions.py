@@ -39,11 +39,7 @@ def batched(policy: Policy) -> Any:
     artifact = policy.artifact
     actor, model = KINDS[artifact.kind].act, artifact.model(jnp)
     assert actor is not None
-    centre, half_range = (
-        (artifact.action_high + artifact.action_low) / 2,
-        (artifact.action_high - artifact.action_low) / 2,
-    )
-    run = jax.jit(lambda x: centre + half_range * actor(model, artifact.normalise(x), None))
+    run = jax.jit(lambda x: artifact.unscale_actions(actor(model, artifact.normalise(x), None), jnp))
 
     def act(observations: Rows) -> Rows:
         if observations.shape[1] != artifact.observation_dim:
