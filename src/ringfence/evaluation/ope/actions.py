@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ringfence.deploy import KINDS, Policy
@@ -33,9 +35,6 @@ def many(controller: Controller) -> Any:
 
 def batched(policy: Policy) -> Any:
     """A function from observations to deterministic actions, compiled: for many rows at once."""
-    import jax
-    import jax.numpy as jnp
-
     artifact = policy.artifact
     actor, model = KINDS[artifact.kind].act, artifact.model(jnp)
     assert actor is not None
