@@ -43,7 +43,7 @@ def single_actor(artifact: Artifact) -> SingleActor | None:
     low, high = artifact.action_low, artifact.action_high
     centre, half_range = artifact.action_centre, artifact.action_half_range
     count, clipped, takes_limit = artifact.action_dim, artifact.kind == "clipped-gaussian", artifact.takes_limit
-    # Rounding keeps order: if -1 and 1 come to lie inside the bounds, all between them does.
+    # Rounding keeps order: if -1 and 1 are scaled to inside the bounds, so is every number between them.
     rounds_inside = bool((centre - half_range >= low).all() and (centre + half_range <= high).all())
 
     def normalised(observation: Vector) -> Vector:

@@ -26,7 +26,7 @@ from ringfence.evaluation.ope.fqe import FittedQ
 from ringfence.limits import over_horizon
 
 WHOLE = 0.05  # an episode counts as whole if at most this share of its discounted steps is missing
-LEAST_ERROR = 0.03  # two sources that happen to be estimated without error are no proof that all policies are
+LEAST_ERROR = 0.03  # assumed at least: a few sources may be estimated without error by chance
 LEAST_DIVISOR = 1e-12
 MOST_DISTANCE = 0.5  # from a source, in units of its noise, up to which a policy acts nearly as the source does
 LEAST_SIZE = 0.5  # values smaller than this share of the largest source's are compared with that share

@@ -203,8 +203,8 @@ class Dynamics:
         return following, signals, ends, apart
 
     def roll_out(self, act: Act, horizon: int, discount: float) -> RollOuts:
-        """The policy in every plant, from the same starts; where hardly any logged episode terminated in disturbed plants
-        too."""
+        """The policy in every plant, from the same starts. If hardly any logged episode terminated, also in disturbed
+        plants."""
         calm = self._roll_out(act, horizon, discount, 0.0)
         return calm if self.terminates else replace(calm, disturbed=self._roll_out(act, horizon, discount, DISTURBED))
 

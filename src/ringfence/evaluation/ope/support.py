@@ -80,7 +80,7 @@ class Coverage:
         share = len(log) / len(self.rows)  # rows that each of these stands for
         after = share * self.fitted.discount * np.maximum(values.weights[rows], 0.0)
         weights = np.concatenate([after, np.full(len(starts), 1 / len(starts))])
-        if not values.in_range:  # backups that diverge know no path: all states count alike
+        if not values.in_range:  # diverging backups give no weights, so all rows weigh the same
             weights = np.ones(len(of))
         weights = weights / weights.sum()
         pairs = np.asarray(self.fitted.features(observations, actions), np.float32)
