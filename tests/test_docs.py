@@ -31,7 +31,8 @@ from ringfence.deploy import guard_rules, reference
 from ringfence.deploy.guard_rules import Rules
 from ringfence.evaluation import evaluate
 from ringfence.evaluation.ope import Judge, calibration, choose, dynamics, features, fqe, judge, opinion, regression
-from ringfence.evaluation.ope.judge import DRAWS, MOST_BACKED_UP, MOST_ROWS, discount_of, steps_that_count
+from ringfence.evaluation.ope.judge import DRAWS, MOST_BACKED_UP, MOST_ROWS
+from ringfence.evaluation.ope.judge_inputs import discount_of, steps_that_count
 from ringfence.evaluation.ope.judgement import (
     LEAST_JUDGING,
     MOST_DISTANCE,

@@ -19,9 +19,9 @@ from ringfence.data.dataset import Dataset
 from ringfence.deploy import Policy
 from ringfence.evaluation.episodes import Controller
 from ringfence.evaluation.ope.clone import Clone, sources_of
-from ringfence.evaluation.ope.dynamics import RollOuts
 from ringfence.evaluation.ope.features import Rows
 from ringfence.evaluation.ope.fqe import FittedQ, Values
+from ringfence.evaluation.ope.rollouts import RollOuts
 
 SAMPLE = 10_000
 DETECTED = 2000  # of them, which the policy's own detector looks at

@@ -102,8 +102,8 @@ def page_of_run(path: Path, asked: Asked) -> Page:
 
 def page_of_runs(paths: Sequence[Path], asked: Asked) -> Page:
     """The limit, if one is given, is what `choose` takes."""
-    from ringfence.reports.html.compare_numbers import runs_numbers  # imports JAX
     from ringfence.reports.html.compare_page import compare_page  # imports JAX
+    from ringfence.reports.html.compare_runs import runs_numbers  # imports JAX
 
     first = Run.load(paths[0])
     log, why_not = log_of(first, asked)
@@ -112,8 +112,8 @@ def page_of_runs(paths: Sequence[Path], asked: Asked) -> Page:
 
 
 def page_of_sweep(place: Path, described: Described | None = None) -> Page:
-    from ringfence.reports.html.compare_numbers import sweep_numbers  # imports JAX
     from ringfence.reports.html.compare_page import compare_page  # imports JAX
+    from ringfence.reports.html.compare_sweep import sweep_numbers  # imports JAX
 
     folder = place if described else sweep_folder(place)
     assert folder is not None
