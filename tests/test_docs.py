@@ -463,6 +463,14 @@ def test_the_judges_table_is_that_of_its_results():
     assert f"coverage {100 * everything['cover']:.1f} % of {judged}" in text
 
 
+def test_what_cpq_earns_beside_the_baselines_is_what_the_demo_measured():
+    demo = json.loads((ROOT / "results" / "demo" / "results.json").read_text())
+    (cpq,) = [row for row in demo["policies"] if (row["policy"], row["limit"]) == ("CPQ", 30.0)]
+    earned, cost = (cpq["summary"][name]["mean"] for name in ("return", "discounted cost"))
+    text = " ".join((ROOT / "docs" / "baselines.md").read_text().split())
+    assert f"CPQ on the same log earns {earned:.0f} at {cost:.1f} (one seed, {demo['seed']};" in text
+
+
 def return_and_costs(row):
     return f"{row['return']:.0f}, {row['discounted_cost']:.1f}, {row['episode_cost'] / row['length']:.3f}"
 
