@@ -3,8 +3,8 @@
 One library for each instruction set, from the same source: a program chooses among them when it runs, so a wheel also
 works on other processors than its builder's. They are plain shared libraries that XLA calls (`ringfence.kernels.library`
 loads them), not Python modules. Where they cannot be built the installation succeeds without them, and
-`kernels/build.json` keeps the reason, which `ringfence doctor` shows. It also has the digest of each library: a file that
-was damaged later is not loaded.
+`kernels/build.json` keeps the reason, which `ringfence doctor` shows. It also has the digest of each library and of each
+source file: a library that was damaged later, or whose source has changed since, is not loaded.
 """
 
 import hashlib
@@ -41,17 +41,20 @@ class BuildKernels(build_ext):
 
     def run(self) -> None:
         self.failed: dict[str, str] = {}
-        super().run()
         source_tree = self.inplace or getattr(self, "editable_mode", False)
         folder = KERNELS if source_tree else Path(self.build_lib, "ringfence", "kernels")
+        sources = digests([*KERNELS.glob("*.cc"), *KERNELS.glob("*.h")])
+        # Without this a changed file with an old date would be recorded and not compiled.
+        self.force = self.force or sources != sources_of_last_build(folder)
+        super().run()
         if source_tree:
             for ext in self.extensions:  # a library of an earlier build is not what this source says
                 if ext.name in self.failed:
                     (KERNELS / Path(self.get_ext_filename(ext.name)).name).unlink(missing_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
         files = [folder / Path(self.get_ext_filename(ext.name)).name for ext in self.extensions]
-        digests = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file()}
-        record = {"jaxlib": jaxlib_version(), "sha256": digests, "failed": self.failed}
+        libraries = digests([file for file in files if file.is_file()])
+        record = {"jaxlib": jaxlib_version(), "sha256": libraries, "sources": sources, "failed": self.failed}
         (folder / "build.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
     def build_extension(self, ext: Extension) -> None:
@@ -62,6 +65,17 @@ class BuildKernels(build_ext):
         except Exception as error:
             self.failed[ext.name] = str(error)[:LONGEST_REASON]
             raise CompileError(str(error)) from error  # setuptools warns and goes on: the extension is optional
+
+
+def digests(files: list[Path]) -> dict[str, str]:
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(files)}
+
+
+def sources_of_last_build(folder: Path) -> object:
+    try:
+        return json.loads((folder / "build.json").read_bytes())["sources"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def run_command(command: list[str], **_: object) -> None:

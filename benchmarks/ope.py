@@ -21,7 +21,8 @@ from benchmarks.ope_finite import tabular
 from benchmarks.ope_policies import PARTS, ROBOTS, TRAINED, reactor_policies, robot_policies, saved_policies
 from ringfence.behaviour.collect import collect_dataset
 from ringfence.evaluation import Evaluator
-from ringfence.evaluation.ope.judge import Judge, at_most
+from ringfence.evaluation.ope.judge import Judge
+from ringfence.evaluation.ope.judge_inputs import at_most
 from ringfence.training.defaults import CONFIDENCE
 
 TAIL = 0.1

@@ -18,9 +18,8 @@ from benchmarks import reallog
 from benchmarks.machine import quick_peak, timed
 from ringfence.algorithms import CPQ, METHODS, PaperCPQ
 from ringfence.algorithms.batches import DeviceData
-from ringfence.algorithms.cpq_clone import EPISODE_COST, episode_costs
-from ringfence.algorithms.interface import Learner, Spec
-from ringfence.limits import DISCOUNT
+from ringfence.algorithms.cpq_clone import EPISODE_COST
+from ringfence.algorithms.interface import AddsColumns, Learner, Spec
 from ringfence.training.device import aligned_empty, spec_of, to_device
 from ringfence.training.population import compile_programs, zero_sums
 
@@ -62,15 +61,16 @@ def random_data(rows: int, observation_dim: int, action_dim: int) -> DeviceData:
         observation_scale=jnp.asarray(obs),
         action_centre=jnp.zeros_like(act),
         action_scale=jnp.asarray(act),
-        extras={EPISODE_COST: jnp.zeros((rows, 1))},
+        extras={EPISODE_COST: jnp.zeros((rows, 1))},  # there is no log to compute a method's columns from
     )
 
 
-def real_data(rows: int, log_rows: int) -> tuple[DeviceData, Spec]:
-    """The standard log of `log_rows`, repeated up to `rows`."""
+def real_data(method: Learner, rows: int, log_rows: int) -> tuple[DeviceData, Spec]:
+    """The standard log of `log_rows` with the method's own columns, repeated up to `rows`."""
     log = reallog.read(log_rows)
     data = to_device(log)
-    extras = {EPISODE_COST: jnp.asarray(np.resize(episode_costs(log, DISCOUNT), (rows, 1)))}  # CPQ's own column
+    columns = method.columns(log) if isinstance(method, AddsColumns) else {}
+    extras = {name: jnp.asarray(np.resize(c, (rows, c.shape[1])), jnp.float32) for name, c in columns.items()}
     logged = np.asarray(data.rows)
     packed = aligned_empty((rows, logged.shape[1]))
     for start in range(0, rows, len(logged)):
@@ -187,7 +187,8 @@ def step_speed(
     from ringfence.training.compilation import use_compilation_cache
 
     use_compilation_cache()
-    workload = Workload(method_called(name, **(settings or {})), *real_data(rows, log_rows), members)
+    method = method_called(name, **(settings or {}))
+    workload = Workload(method, *real_data(method, rows, log_rows), members)
     described = f"{workload.method} {members} {rows} {log_rows} {earlier} {trained}"
     kept = Path(states or reallog.FOLDER, f"state-{hashlib.sha256(described.encode()).hexdigest()[:16]}.npz")
     if states and kept.exists():

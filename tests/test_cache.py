@@ -4,14 +4,15 @@ import os
 import pwd
 import stat
 import tempfile
+from pathlib import Path
 
 import jax
 import pytest
 
 from ringfence.cli import main
 from ringfence.errors import NoCacheDirectory
-from ringfence.files import cache_directory
-from ringfence.training.compilation import use_compilation_cache
+from ringfence.files import cache_directory, is_this_users_alone
+from ringfence.training.compilation import program_folders, use_compilation_cache, why_not_kept
 
 
 def no_entry(uid):
@@ -95,6 +96,71 @@ def test_a_cache_directory_that_cannot_be_made_is_not_used(monkeypatch, tmp_path
     monkeypatch.setenv("RINGFENCE_CACHE", str(tmp_path / "file" / "cache"))
     use_compilation_cache()
     assert jax.config.jax_compilation_cache_dir is None
+
+
+@pytest.mark.usefixtures("no_compilation_cache")
+def test_the_folders_of_compiled_programs_are_made_for_this_user_alone(monkeypatch, tmp_path):
+    monkeypatch.setenv("RINGFENCE_CACHE", str(tmp_path / "cache"))
+    use_compilation_cache()
+    folders = program_folders()
+    assert jax.config.jax_compilation_cache_dir == str(folders[-1])
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in folders] == [0o700] * 3
+
+
+@pytest.mark.usefixtures("no_compilation_cache")
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o1777])
+def test_no_programs_are_loaded_from_a_folder_that_others_can_write(monkeypatch, tmp_path, capsys, place, mode):
+    monkeypatch.setenv("RINGFENCE_CACHE", str(tmp_path / "cache"))
+    open_folder = program_folders()[place]
+    open_folder.mkdir(parents=True)
+    open_folder.chmod(mode)
+    use_compilation_cache()
+    assert jax.config.jax_compilation_cache_dir is None
+    assert main(["doctor"]) == 0
+    assert f"compiles anew, because {open_folder} is not a directory that this user owns" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("no_compilation_cache")
+def test_no_programs_are_loaded_from_a_folder_of_somebody_else(monkeypatch, tmp_path):
+    monkeypatch.setenv("RINGFENCE_CACHE", str(tmp_path))
+    me = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: me + 1)
+    use_compilation_cache()
+    assert jax.config.jax_compilation_cache_dir is None
+    assert str(tmp_path) in why_not_kept()
+
+
+@pytest.mark.usefixtures("no_compilation_cache")
+def test_a_cache_that_others_can_read_or_that_is_a_link_of_this_users_is_used(monkeypatch, tmp_path):
+    (tmp_path / "elsewhere").mkdir(mode=0o755)
+    (tmp_path / "cache").symlink_to(tmp_path / "elsewhere")
+    monkeypatch.setenv("RINGFENCE_CACHE", str(tmp_path / "cache"))
+    use_compilation_cache()
+    assert jax.config.jax_compilation_cache_dir == str(program_folders()[-1])
+    assert not why_not_kept()
+
+
+@pytest.mark.usefixtures("no_compilation_cache")
+def test_a_link_of_somebody_else_to_a_folder_of_this_users_is_refused(monkeypatch, tmp_path):
+    """Its owner could point it to a folder of their own later. Only root can make one, so the link's owner is made up."""
+    link = tmp_path / "cache"
+    (tmp_path / "mine").mkdir()
+    link.symlink_to(tmp_path / "mine")
+    values = list(link.lstat())
+    values[stat.ST_UID] += 1
+    theirs = os.stat_result(values)
+    lstat = Path.lstat
+    monkeypatch.setattr(Path, "lstat", lambda path: theirs if path == link else lstat(path))
+    assert is_this_users_alone(tmp_path / "mine")
+    assert not is_this_users_alone(link)
+
+
+def test_a_cache_of_the_users_own_choice_is_not_objected_to(monkeypatch, tmp_path):
+    monkeypatch.setenv("RINGFENCE_CACHE", str(tmp_path))
+    tmp_path.chmod(0o777)
+    assert jax.config.jax_compilation_cache_dir  # as tests/conftest.py set it up
+    assert not why_not_kept()
 
 
 def test_doctor_says_where_the_cache_is_and_why_there_is_none(homeless, capsys):

@@ -33,7 +33,8 @@ from ringfence.deploy import guard_rules, reference
 from ringfence.deploy.guard_rules import Rules
 from ringfence.evaluation import evaluate
 from ringfence.evaluation.ope import Judge, calibration, choose, dynamics, features, fqe, judge, opinion, regression
-from ringfence.evaluation.ope.judge import DRAWS, MOST_BACKED_UP, MOST_ROWS, discount_of, steps_that_count
+from ringfence.evaluation.ope.judge import DRAWS, MOST_BACKED_UP, MOST_ROWS
+from ringfence.evaluation.ope.judge_inputs import discount_of, steps_that_count
 from ringfence.evaluation.ope.judgement import (
     LEAST_JUDGING,
     MOST_DISTANCE,
@@ -462,6 +463,14 @@ def test_the_judges_table_is_that_of_its_results():
     judged = everything["policies"] - everything["unjudgeable"]
     assert f"Measured on {everything['policies']} different policies" in text
     assert f"coverage {100 * everything['cover']:.1f} % of {judged}" in text
+
+
+def test_what_cpq_earns_beside_the_baselines_is_what_the_demo_measured():
+    demo = json.loads((ROOT / "results" / "demo" / "results.json").read_text())
+    (cpq,) = [row for row in demo["policies"] if (row["policy"], row["limit"]) == ("CPQ", 30.0)]
+    earned, cost = (cpq["summary"][name]["mean"] for name in ("return", "discounted cost"))
+    text = " ".join((ROOT / "docs" / "baselines.md").read_text().split())
+    assert f"CPQ on the same log earns {earned:.0f} at {cost:.1f} (one seed, {demo['seed']};" in text
 
 
 def return_and_costs(row):

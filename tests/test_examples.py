@@ -2,22 +2,18 @@
 
 import doctest
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
-MODULES = [
-    "ringfence.limits",
-    "ringfence.api",
-    "ringfence.algorithms.cpq_default",
-    "ringfence.deploy.drift",
-    "ringfence.deploy.policy",
-    "ringfence.deploy.reference",
-    "ringfence.evaluation.rollout",
-    "ringfence.tasks.build",
-    "ringfence.behaviour.shipped",
-    "ringfence.values",
-]
+SOURCE = Path(__file__).parents[1] / "src"
+FILES = sorted(file for file in SOURCE.rglob("*.py") if ">>> " in file.read_text())
+MODULES = [".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__") for file in FILES]
 pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def test_there_are_examples():
+    assert "ringfence.limits" in MODULES
 
 
 @pytest.mark.parametrize("name", MODULES)

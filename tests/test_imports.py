@@ -9,15 +9,15 @@ SOURCE = Path(__file__).parents[1] / "src" / "ringfence"
 # A module or package imports only those before it.
 ORDER = (
     *("__version__", "errors", "values", "files", "progress", "limits", "steps", "kernels", "randomness"),
-    *("deploy", "data", "tasks", "tabular", "networks", "algorithms", "training", "evaluation", "behaviour"),
-    *("launch", "api", "reports", "experiments", "cli", "__main__"),
+    *("deploy", "data", "tasks", "tabular", "networks", "optimise", "algorithms", "training", "evaluation"),
+    *("behaviour", "launch", "api", "reports", "experiments", "cli", "__main__"),
 )
 LATER = {("evaluation/result.py", "reports")}  # `Evaluation.print`, when it is called
 # What these may import of ringfence besides themselves.
 BASIC = {"__version__", "errors", "files", "values"}
 ALLOWED = {
-    "deploy": BASIC | {"kernels"},
-    "algorithms": BASIC | {"data", "limits", "networks", "kernels", "randomness", "steps"},
+    "deploy": BASIC | {"kernels", "limits"},
+    "algorithms": BASIC | {"data", "limits", "networks", "optimise", "steps"},
 }
 HEAVY = {"jax", "jaxtyping", "equinox", "optax", "h5py", "pyarrow", "rich", "matplotlib", "scipy", "gymnasium"}
 

@@ -1,5 +1,6 @@
 """The optional compiled part: built when ringfence is installed, chosen when it runs, and not missed where it is absent."""
 
+import hashlib
 import json
 import os
 import re
@@ -20,15 +21,21 @@ ROOT = Path(__file__).parents[1]
 CPU = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
 
 
-def install(folder: Path, compiler: str) -> Path:
-    """A wheel built from a copy of the source with this compiler, unpacked."""
+def copied_source(folder: Path) -> Path:
+    """A copy of the source, not built."""
     if int(version("setuptools").split(".")[0]) < 77:
         pytest.skip("pyproject.toml asks for setuptools 77")
-    source, wheels, target = folder / "source", folder / "wheels", folder / "installed"
+    source = folder / "source"
     built = shutil.ignore_patterns("*.so", "build.json", "__pycache__", "*.egg-info")
     shutil.copytree(ROOT / "src", source / "src", ignore=built)
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
+    return source
+
+
+def install(folder: Path, compiler: str) -> Path:
+    """A wheel built from a copy of the source with this compiler, unpacked."""
+    source, wheels, target = copied_source(folder), folder / "wheels", folder / "installed"
     options = ["--no-build-isolation", "--no-deps", "--no-index", "--quiet", "--wheel-dir", str(wheels)]
     environment = {**os.environ, "CC": compiler, "CXX": compiler}
     subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(source)], env=environment, check=True)
@@ -52,6 +59,10 @@ def test_without_a_compiler_the_installation_succeeds_and_doctor_says_why_xla_co
     line = says(target)
     assert "xla, because" in line
     assert "false failed with exit code 1" in line
+    record = json.loads((target / "ringfence" / "kernels" / "build.json").read_text())
+    source = ROOT / "src" / "ringfence" / "kernels"
+    files = {path.name: path for path in (*source.glob("*.cc"), *source.glob("*.h"))}
+    assert record["sources"] == {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
 
 
 @pytest.mark.slow
@@ -67,6 +78,33 @@ def test_libraries_that_cannot_be_loaded_leave_the_work_to_xla(tmp_path) -> None
         "_avx512",
     }
     assert "xla, because avx512: built for another system" in says(target)
+
+
+@pytest.mark.slow
+def test_source_that_changed_is_compiled_again_whatever_its_date(tmp_path) -> None:
+    """With a compiler that counts its calls."""
+    source = copied_source(tmp_path)
+    kernels = source / "src" / "ringfence" / "kernels"
+    compiler, calls_file = tmp_path / "compiler", tmp_path / "calls"
+    compiler.write_text(f'#!/bin/sh\necho >> {calls_file}\nwhile [ "$1" != -o ]; do shift; done\necho x > "$2"\n')
+    compiler.chmod(0o755)
+
+    def compilations() -> int:
+        calls_file.write_text("")
+        environment = {**os.environ, "CC": str(compiler), "CXX": str(compiler)}
+        command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
+        subprocess.run(command, cwd=source, env=environment, check=True)
+        return len(calls_file.read_text().splitlines())
+
+    first = compilations()
+    assert first > 0
+    assert compilations() == 0
+    header = kernels / "products.h"
+    header.write_text(header.read_text() + "// another\n")
+    os.utime(header, (0, 0))
+    assert compilations() == first
+    recorded = json.loads((kernels / "build.json").read_text())["sources"]["products.h"]
+    assert recorded == hashlib.sha256(header.read_bytes()).hexdigest()
 
 
 def test_where_the_build_did_not_fail_there_are_kernels() -> None:
@@ -101,6 +139,51 @@ def test_a_truncated_library_is_not_loaded(damaged, tmp_path) -> None:
         0,
         f"avx2: {whole.name} is not the file that was built; install ringfence again",
     )
+
+
+def built_from(folder: Path, **sources: str) -> None:
+    """Libraries that were built from these files, which lie beside them."""
+    for name in ("processor", "avx2"):
+        (folder / f"_{name}{library.EXTENSION_SUFFIXES[0]}").touch()
+    for name, text in sources.items():
+        (folder / f"{name}.h").write_text(text)
+    digests = {f"{name}.h": hashlib.sha256(text.encode()).hexdigest() for name, text in sources.items()}
+    (folder / "build.json").write_text(json.dumps({"sources": digests}))
+
+
+def change_a_file(folder: Path) -> None:
+    (folder / "products.h").write_text("b = 2;")
+
+
+def add_a_file(folder: Path) -> None:
+    (folder / "avx2.cc").touch()
+
+
+def remove_a_file(folder: Path) -> None:
+    (folder / "vectors.h").unlink()
+
+
+@pytest.mark.parametrize("edit", [change_a_file, add_a_file, remove_a_file])
+def test_a_library_whose_source_has_changed_is_not_used(edit, monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(library, "FOLDER", tmp_path)
+    monkeypatch.setattr(library, "intact", lambda path: True)
+    monkeypatch.setattr(library, "processor_lacks", lambda name: "")
+    built_from(tmp_path, products="b = 1;", vectors="v;")
+    assert library.choose("avx2").name == "avx2"
+    edit(tmp_path)
+    changed = "avx2: its source has changed since it was built; run `pip install` again"
+    assert library.choose("avx2") == library.Library("xla", reason=changed)
+
+
+def test_a_library_without_its_source_or_with_a_record_that_says_nothing_of_it_is_used(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(library, "FOLDER", tmp_path)
+    built_from(tmp_path, products="b = 1;")
+    (tmp_path / "products.h").unlink()
+    assert not library.stale()
+    (tmp_path / "products.h").write_text("b = 2;")
+    assert library.stale()
+    (tmp_path / "build.json").write_text("{}")
+    assert not library.stale()
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"failed": '])

@@ -110,16 +110,24 @@ def private_temporary_directory() -> Path:
     try:
         path = Path(tempfile.gettempdir()) / f"ringfence-{os.getuid()}"
         path.mkdir(mode=0o700, exist_ok=True)
-        found = path.lstat()
+        alone = is_this_users_alone(path, others=0o077) and not path.is_symlink()
     except OSError as error:
         raise NoCacheDirectory(
             f"there is no home directory, and {error}; name a directory with RINGFENCE_CACHE"
         ) from None
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+    if not alone:
         raise NoCacheDirectory(
             f"there is no home directory, and {path} is not this user's alone; name another directory with RINGFENCE_CACHE"
         )
     return path
+
+
+def is_this_users_alone(path: Path, others: int = 0o022) -> bool:
+    """Whether this is a directory of this user's in which nobody else may do what the bits `others` of its mode say: write,
+    if not told. A link to one must be this user's too, or its owner could point it elsewhere."""
+    link, found = path.lstat(), path.stat()
+    mine = link.st_uid == found.st_uid == os.getuid()
+    return mine and stat.S_ISDIR(found.st_mode) and not stat.S_IMODE(found.st_mode) & others
 
 
 def machine_fingerprint() -> str:

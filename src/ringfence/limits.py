@@ -97,6 +97,16 @@ def check_range(limits: Any) -> None:
         )
 
 
+def scaled_to_range(limit: Any, limits: tuple[float, float]) -> Any:
+    """A limit, or an array of them, as a network takes it that was trained for this range: from -1 to 1 over it.
+
+    >>> scaled_to_range(20.0, (20.0, 60.0)), scaled_to_range(50.0, (20.0, 60.0))
+    (-1.0, 0.5)
+    """
+    least, greatest = limits
+    return 2.0 * (limit - least) / (greatest - least) - 1.0
+
+
 def discounted_steps(discount: float, horizon: float) -> float:
     """1 + discount + discount^2 + ...: as many terms as the horizon has steps."""
     return float((1.0 - discount**horizon) / (1.0 - discount))

@@ -1,4 +1,4 @@
-"""What a log is said to contain, and what a person is warned of."""
+"""What a log is said to contain, and what the user is warned of."""
 
 import io
 import json

@@ -19,9 +19,10 @@ from tests.logs import narrow_log
 
 import ringfence
 from ringfence.algorithms import CPQ
-from ringfence.deploy import Artifact, Network, Policy
+from ringfence.deploy import KINDS, Artifact, Network, Policy
 from ringfence.deploy.artifact_file import header_of, tensors_of
 from ringfence.deploy.network import outputs
+from ringfence.deploy.single import single_actor
 from ringfence.errors import ForeignPolicy, InvalidSetting, NonFiniteValue, RingfenceError, UnknownName, WrongShape
 from ringfence.files import digest
 from ringfence.networks import CVAE, Critic, TanhGaussianActor, describe_cvae
@@ -181,6 +182,34 @@ def test_inputs_of_different_lengths_are_an_error_that_says_which(artifact):
     s, a = rows()
     with pytest.raises(WrongShape, match=r"'observation': 3, 'action': 2"):
         artifact.evaluate("cost", s[:3], a[:2])
+
+
+@pytest.mark.parametrize("xp", [np, jnp])
+def test_actions_go_to_the_users_units_and_back(xp):
+    artifact = random_artifact("tanh-gaussian")
+    actions = np.random.default_rng(0).uniform(-1, 1, (50, artifact.action_dim)).astype(np.float32)
+    low, high = artifact.action_low.astype(np.float64), artifact.action_high.astype(np.float64)
+    in_units = np.asarray(artifact.unscale_actions(actions, xp))
+    np.testing.assert_allclose(in_units, low + (actions + 1.0) / 2.0 * (high - low), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(artifact.scale_actions(in_units), actions, atol=1e-5)
+
+
+def test_rounding_takes_no_action_out_of_the_bounds():
+    """Between -4.9 and -4.3 the centre and half the range are rounded, so that an end of [-1, 1] comes to lie outside."""
+    low, high = np.float32([-4.9, 0.0]), np.float32([-4.3, 1.0])
+    artifact = replace(random_artifact("tanh-gaussian"), action_low=low, action_high=high)
+    plain = (high + low) / 2 + (high - low) / 2 * np.float32([[1.0, 1.0], [-1.0, -1.0]])
+    assert ((plain > high) | (plain < low)).any()
+    ends = artifact.unscale_actions(np.float32([[1.0, 1.0], [-1.0, -1.0]]))
+    assert ((low <= ends) & (ends <= high)).all()
+
+
+@pytest.mark.parametrize("kind", [kind for kind, needs in KINDS.items() if len(needs.networks) == 1])
+def test_a_policy_of_one_network_acts_on_one_observation_as_on_a_batch(kind):
+    artifact = random_artifact(kind)
+    alone, rows = single_actor(artifact), random_observations(20)
+    assert alone is not None
+    np.testing.assert_array_equal([alone(row) for row in rows], artifact.act(rows))
 
 
 def test_metadata_and_units_are_read_only(artifact):

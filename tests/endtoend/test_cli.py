@@ -247,9 +247,13 @@ def test_methods_lists_methods_and_settings(capsys):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("cpq", "50,000 steps, with the paper's preset 60,000"),
-        ("cpq-paper", "60,000 steps"),
-        ("bear-lag", "60,000 steps"),
+        (
+            "cpq",
+            "50,000 steps after 5,000 of the detector, "
+            "with the paper's preset 60,000 steps after 20,000 of the detector",
+        ),
+        ("cpq-paper", "60,000 steps after 20,000 of the detector"),
+        ("bear-lag", "60,000 steps after 20,000 of the generator and 20,000 of the warm-up"),
         ("bc", "50,000 steps"),
         ("cbpl", "50,000 steps"),  # as many as the paper's
     ],

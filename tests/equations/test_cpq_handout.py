@@ -49,9 +49,9 @@ from ringfence.algorithms.cpq_handout import (
     pacing_in_words,
 )
 from ringfence.algorithms.cpq_imagined import AIM, PREDICTED, SETTLED, Plant
-from ringfence.algorithms.optimise import Adam
 from ringfence.data import Dataset
 from ringfence.networks import TanhGaussianActor
+from ringfence.optimise import Adam
 from tests.equations import reference
 from tests.equations.conftest import ACT, OBS, ROWS, small_state
 

@@ -12,7 +12,7 @@ from ringfence.algorithms.cpq_clone import CLONED, Clone
 from ringfence.algorithms.cpq_expected import CLONE_GAIN, FARTHEST, with_gain
 from ringfence.algorithms.cpq_handout import costly_policy, hand_out_of
 from ringfence.algorithms.cpq_turns import LEAST_SHARE, Worth, best_turns, turns_in_words
-from ringfence.algorithms.optimise import Adam
+from ringfence.optimise import Adam
 from tests.equations.conftest import ACT, OBS
 from tests.equations.test_cpq_handout import (
     COPY,

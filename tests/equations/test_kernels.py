@@ -8,9 +8,9 @@ import numpy as np
 import optax
 import pytest
 
-from ringfence.algorithms.optimise import Adam
 from ringfence.kernels import calls, explanation
 from ringfence.networks import MLP
+from ringfence.optimise import Adam
 from ringfence.randomness import counters, random_key, threefry
 
 needs_kernels = pytest.mark.skipif(not calls.available(), reason=f"XLA computes: {explanation()}")
@@ -201,6 +201,20 @@ def test_adam_of_several_networks_is_that_of_each() -> None:
         one = [jax.tree.map(lambda leaf, i=i: leaf[i], tree) for tree in (gradients, states, networks)]
         for found, expected in zip(jax.tree.leaves(together), jax.tree.leaves(adam.step(*one)), strict=True):
             np.testing.assert_allclose(found[i], expected, rtol=1e-6)
+
+
+@needs_kernels
+@pytest.mark.parametrize("average", ["mu", "nu"])
+def test_averages_that_the_kernels_do_not_know_are_left_to_optax(average: str) -> None:
+    mlp, x = network((8, 5, (40,), 3), False)
+    gradient = jax.grad(lambda mlp: jnp.sum(mlp(x) ** 2))(mlp)
+    averages, *rest = Adam(1e-2).init(mlp)
+    halved = jax.tree.map(lambda leaf: leaf.astype(jnp.float16), getattr(averages, average))
+    state = (averages._replace(**{average: halved}), *rest)
+    moved, _ = Adam(1e-2).step(gradient, state, mlp)
+    updates, _ = optax.adam(1e-2).update(gradient, state)
+    for found, expected in zip(jax.tree.leaves(moved), jax.tree.leaves(optax.apply_updates(mlp, updates)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("with_kernels", [pytest.param(True, marks=needs_kernels), False])

@@ -15,8 +15,9 @@ from ringfence.experiments import choosing
 from ringfence.experiments.grid import Cell, Experiment, LogSource, Schedule, Variant
 from ringfence.experiments.store import DirectoryStore
 from ringfence.experiments.sweepfile import read_sweep
-from ringfence.reports.html.compare_numbers import horizons_of, labels_of, of_run, runs_numbers, sweep_numbers
 from ringfence.reports.html.compare_page import compare_page
+from ringfence.reports.html.compare_runs import horizons_of, labels_of, of_run, runs_numbers
+from ringfence.reports.html.compare_sweep import sweep_numbers
 from ringfence.reports.html.pages import kind_of, write_sweep_page
 from ringfence.reports.html.render import write_page
 from ringfence.reports.html.run_numbers import run_numbers

@@ -1,11 +1,14 @@
 """The page of a log, read as text: it says what the log holds, and nothing of the log can run."""
 
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import ringfence
 from ringfence.cli import main
 from ringfence.data import episode_table, summarise
 from ringfence.limits import Limit
@@ -142,6 +145,14 @@ def test_the_verb_writes_a_page_and_does_not_overwrite_one(tmp_path, monkeypatch
     assert main(["report", "log.csv"]) == 2
     assert "report.html exists" in capsys.readouterr().err
     assert main(["report", "log.csv", "--overwrite"]) == 0
+
+
+def test_the_page_of_a_log_needs_no_jax(tmp_path):
+    ringfence.save(LOG, tmp_path / "log.h5")
+    code = "import sys; from ringfence.cli import main; main(['report', 'log.h5'])\n"
+    code += "assert 'jax' not in sys.modules, 'jax was imported'"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    assert (tmp_path / "report.html").exists()
 
 
 def test_a_directory_that_is_nothing_of_ours_is_refused_in_a_line(tmp_path, capsys):

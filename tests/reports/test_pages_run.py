@@ -12,7 +12,7 @@ from ringfence.cli import build_parser, main
 from ringfence.cli.options import parse_columns
 from ringfence.data import Dataset, save
 from ringfence.deploy import Policy
-from ringfence.reports.html import compare_numbers
+from ringfence.reports.html import compare_runs
 from ringfence.reports.html.again import command_of, reading_words
 from ringfence.reports.html.change_parts import _largest, in_words
 from ringfence.reports.html.differences import differences, profile
@@ -330,9 +330,9 @@ def test_a_limit_on_a_page_of_runs_is_converted_at_the_discount_of_the_runs(trai
     for name in ("one", "two"):
         assert main(["train", str(trained / "log.parquet"), *words, "--out", str(tmp_path / name)]) == 0
     limits = []
-    numbers = compare_numbers.runs_numbers
+    numbers = compare_runs.runs_numbers
     monkeypatch.setattr(
-        compare_numbers,
+        compare_runs,
         "runs_numbers",
         lambda paths, log, limit, why: (limits.append(limit), numbers(paths, log, limit))[1],
     )

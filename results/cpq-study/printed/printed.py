@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from ringfence.algorithms.cpq import PaperCPQ, State, safe_value
 from ringfence.algorithms.critics import smaller_value
-from ringfence.algorithms.optimise import Adam
+from ringfence.optimise import Adam
 from ringfence.networks import sample_tanh, tanh_log_prob
 
 

@@ -17,9 +17,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ringfence.algorithms.checks import check_settings
 from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec, Stage
-from ringfence.algorithms.optimise import Adam
 from ringfence.limits import DISCOUNT
 from ringfence.networks import TanhGaussianActor, tanh_log_prob
+from ringfence.optimise import Adam
 
 Scalar = Float[Array, ""]
 

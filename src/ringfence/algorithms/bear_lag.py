@@ -10,9 +10,9 @@ they rise alternately until they outweigh Qr; `lambda_cost`, `lambda_mmd` and `r
 The behaviour is sampled from a conditional VAE of the log, trained first and then fixed. As in BEAR the policy that
 runs draws p actions and takes the best, here by Qr - lambda_cost Qc, and a warm-up only clones: the actor lowers the
 MMD, with neither reward nor cost in its loss and lambda_cost at rest. lambda_mmd moves from the first step, so that it
-has found its size when Qr comes in.
+has settled when Qr enters the loss.
 
-Where the paper and its authors' code part, this is the paper: the MMD compares actions, where the code compares them
+Where the paper and its authors' code differ, this is the paper: the MMD compares actions, where the code compares them
 before the tanh, and Qr is the mean of the smaller critic's values, where the code takes the smaller of their means over
 the samples. The code also clips the actor's noise to +-0.5 in the samples of the actor's loss; we do not.
 """

@@ -21,9 +21,9 @@ from ringfence.algorithms.critics import Critics, fresh_critics
 from ringfence.algorithms.interface import Batch, Metrics, Sample, Spec
 from ringfence.algorithms.lagrange import Multiplier, lagrange_warnings, pid_step
 from ringfence.algorithms.ood import cvae_loss
-from ringfence.algorithms.optimise import Adam
 from ringfence.limits import DISCOUNT
 from ringfence.networks import CVAE, polyak
+from ringfence.optimise import Adam
 from ringfence.steps import steps_with_critics
 
 Scalar = Float[Array, ""]

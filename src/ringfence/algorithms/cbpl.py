@@ -25,10 +25,10 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from ringfence.algorithms.cbpl_response import Fitting, Response, Scalar, act, estimate
 from ringfence.algorithms.checks import at_most_one, check_settings, positive
 from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec, Stage
-from ringfence.algorithms.optimise import Adam
 from ringfence.errors import InvalidSetting
 from ringfence.limits import DISCOUNT
 from ringfence.networks import MLP, Described
+from ringfence.optimise import Adam
 from ringfence.steps import STEPS
 
 DIVERGED = 1.25  # times the return of the best logged row: where FQE estimates more, a warning is given

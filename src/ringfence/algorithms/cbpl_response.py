@@ -17,8 +17,8 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ringfence.algorithms.interface import Batch, Spec
-from ringfence.algorithms.optimise import Adam
 from ringfence.networks import MLP, Critic, polyak
+from ringfence.optimise import Adam
 
 Scalar = Float[Array, ""]
 PerState = Float[Array, " batch"]

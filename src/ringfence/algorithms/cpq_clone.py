@@ -14,10 +14,10 @@ from jaxtyping import Array, Bool, Float
 
 from ringfence.algorithms.bc_safe import mean_costs
 from ringfence.algorithms.interface import Batch
-from ringfence.algorithms.optimise import Adam
 from ringfence.data.dataset import Dataset
 from ringfence.data.episodes import episode_table
 from ringfence.networks import TanhGaussianActor, polyak, tanh_log_prob
+from ringfence.optimise import Adam
 
 Scalar = Float[Array, ""]
 

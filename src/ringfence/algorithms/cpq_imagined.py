@@ -24,8 +24,8 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.interface import Batch, Spec
-from ringfence.algorithms.optimise import Adam, falling
 from ringfence.networks import MLP, pairs, polyak
+from ringfence.optimise import Adam, falling
 
 Scalar = Float[Array, ""]
 Controller = Callable[[Float[Array, "*rows obs"]], Float[Array, "*rows act"]]  # the actions in these states

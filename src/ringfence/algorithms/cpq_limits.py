@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ringfence.algorithms.interface import Batch, Export, Metrics, Sample, Spec, Update
 from ringfence.algorithms.ood import LatentKL
 from ringfence.errors import InvalidSetting
-from ringfence.limits import check_range
+from ringfence.limits import check_range, scaled_to_range
 from ringfence.networks import describe
 
 Range = tuple[float, float]
@@ -54,16 +54,11 @@ def draw_limits(limits: Range, count: int, key: PRNGKeyArray) -> PerRow:
     return limits[0] + (limits[1] - limits[0]) * share
 
 
-def scaled(limit: Float[Array, "*rows"], limits: Range) -> Float[Array, "*rows"]:
-    """The limit in [-1, 1] over the range, as `Artifact.model` gives it to the networks."""
-    return 2.0 * (limit - limits[0]) / (limits[1] - limits[0]) - 1.0
-
-
 def with_limit(
     observations: Float[Array, "rows obs"], limit: Float[Array, "*rows"], limits: Range
 ) -> Float[Array, "rows obs_and_limit"]:
     """(s, l) side by side, for one limit or for one of each row."""
-    column = jnp.broadcast_to(scaled(limit, limits), observations.shape[:-1])
+    column = jnp.broadcast_to(scaled_to_range(limit, limits), observations.shape[:-1])
     return jnp.concatenate([observations, column[..., None]], -1)
 
 

@@ -14,9 +14,9 @@ from ringfence.algorithms.cpq_watch import cpq_diagnostics, cpq_warnings
 from ringfence.algorithms.critics import Critics, describe_critics
 from ringfence.algorithms.interface import Batch, Export, Metrics, Sample
 from ringfence.algorithms.ood import LatentKL, calibrated
-from ringfence.algorithms.optimise import Adam
 from ringfence.limits import DISCOUNT
 from ringfence.networks import TanhGaussianActor, describe_cvae
+from ringfence.optimise import Adam
 from ringfence.steps import steps_with_critics
 
 

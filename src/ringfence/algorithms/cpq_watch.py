@@ -69,7 +69,7 @@ def policy_warnings(history: Sequence[Mapping[str, float]]) -> list[str]:
         found.append(
             f"stalled: for {STALLED_LOGS} log lines fewer than 1% of the policy's actions counted as safe "
             f"(Qc of its actions {history[-1]['qc_policy']:.3g}). The limit may be below what the log supports; with the "
-            "paper preset an unsafe policy has no gradient to come back by."
+            "paper preset an unsafe policy has no gradient that would make it safe again."
         )
     rows = [row for row in history[-RISING_LOGS:] if "sample_qr_policy" in row]
     values = [row["sample_qr_policy"] for row in rows]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from ringfence.algorithms.optimise import Adam
+from ringfence.optimise import Adam
 
 Scalar = Float[Array, ""]
 RISING_LOGS = 10  # so many log lines in a row, by default 1,000 steps each: shorter rises are the ordinary search

@@ -12,26 +12,19 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ringfence.behaviour.segments import NumpyActor
 from ringfence.deploy import Policy
-from ringfence.networks import Gaussian
-
-
-class Layer(eqx.Module):
-    """x W + b."""
-
-    weight: Float[Array, "inputs outputs"]
-    bias: Float[Array, " outputs"]
+from ringfence.networks import Gaussian, Linear
 
 
 class TanhMLP(eqx.Module):
     """Linear layers with tanh between them, orthogonal weights: what on-policy methods are usually run with."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[Linear, ...]
 
     def __init__(self, sizes: Sequence[int], *, last_scale: float, key: PRNGKeyArray):
         keys = jax.random.split(key, len(sizes) - 1)
         scales = [math.sqrt(2.0)] * (len(sizes) - 2) + [last_scale]
         self.layers = tuple(
-            Layer(jax.nn.initializers.orthogonal(scale)(k, (m, n)), jnp.zeros(n))
+            Linear(jax.nn.initializers.orthogonal(scale)(k, (m, n)), jnp.zeros(n))
             for m, n, scale, k in zip(sizes[:-1], sizes[1:], scales, keys, strict=True)
         )
 

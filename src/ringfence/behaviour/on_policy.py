@@ -24,8 +24,8 @@ Grid = TypeVar("Grid")
 
 @dataclass(frozen=True)
 class OnPolicy:
-    """Hyper-parameters of both. The standard deviation falls from `std_start` to `std` over the first `std_anneal` of
-    training, geometrically, and stays there: the policy ends up good at the noise that it writes the log with."""
+    """Hyper-parameters of PPO and CPO. Over the first `std_anneal` of training the standard deviation falls geometrically
+    from `std_start` to `std`, and stays there: the policy is trained for the noise that the log is collected with."""
 
     std: float = 0.2
     std_start: float = 0.5

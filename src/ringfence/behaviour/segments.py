@@ -4,6 +4,7 @@ Each iteration starts from new episodes, so an iteration depends on the policy a
 killed and resumed exactly, and the work can be split over processes with one message each way.
 """
 
+import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from ringfence.deploy import KINDS, RowNoise
 from ringfence.deploy.network import outputs
 from ringfence.training.artifact import layer_tensors
 
-MakeEnv = Callable[[], Any]
 MeanFunction = Callable[[Float[np.ndarray, "batch obs"]], Float[np.ndarray, "batch act"]]
 
 
@@ -145,6 +145,4 @@ class Sampler:
 
 def _spawn() -> Any:
     """Fresh processes: a fork of a process that runs JAX's threads can hang."""
-    import multiprocessing
-
     return multiprocessing.get_context("spawn")

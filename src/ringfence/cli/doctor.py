@@ -46,10 +46,14 @@ def report() -> list[tuple[str, str]]:
 
 
 def _cache() -> str:
+    from ringfence.training.compilation import why_not_kept  # imports JAX
+
     try:
-        return str(cache_directory())
+        folder = cache_directory()
     except NoCacheDirectory as error:
         return f"none, because {error}"
+    why = why_not_kept()
+    return f"{folder}, but every run compiles anew, because {why}" if why else str(folder)
 
 
 def _installed(packages: tuple[str, ...]) -> str:

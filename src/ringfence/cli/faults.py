@@ -1,4 +1,5 @@
-"""What an error becomes at the door: one or two lines and an exit status. 2: the request; 1: the machine, or ringfence."""
+"""Turns an error into one or two lines and an exit status: 2 for a fault of the request, 1 for one of the machine or of
+ringfence."""
 
 import errno
 import os

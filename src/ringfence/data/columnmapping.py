@@ -28,7 +28,7 @@ ALIASES = {
     "episodes": "episode",
     "sources": "source",
 }
-# Words that files have for the ends of episodes besides.
+# Other names that files use for the ends of episodes.
 ENDS = {"terminal": "terminations", "done": "terminations", "dones": "terminations", "timeout": "truncations"}
 
 

@@ -1,4 +1,4 @@
-"""What a file says about its log besides the rows, checked: any program may have written it, and any damage changed it."""
+"""Reads and checks what a file says about its log besides the rows. Any program may have written it; it may be damaged."""
 
 import math
 from collections.abc import Callable, Mapping

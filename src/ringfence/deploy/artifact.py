@@ -16,6 +16,7 @@ from ringfence.deploy.network import Gaussian, Network, kl_to_standard
 from ringfence.deploy.noise import Noise
 from ringfence.errors import InvalidSetting, UnknownName, WouldOverwrite
 from ringfence.files import atomic_write
+from ringfence.limits import scaled_to_range
 
 FACTS = ("limit", "discount", "horizon", "steps_done", "steps_planned", "method", "seed")
 
@@ -111,9 +112,8 @@ class Artifact:
         if actor is None:
             raise InvalidSetting(f"this artifact of {self.method or 'training'} holds values and no policy")
         actions = actor(self.model(limit=limit), self.normalise(observations), noise)
-        centre, half_range = (self.action_high + self.action_low) / 2, (self.action_high - self.action_low) / 2
-        scaled: np.ndarray = np.clip(centre + half_range * actions, self.action_low, self.action_high)
-        return scaled
+        in_units: np.ndarray = self.unscale_actions(actions)
+        return in_units
 
     def evaluate(
         self,
@@ -199,7 +199,8 @@ class Artifact:
             raise InvalidSetting(
                 f"the limit must lie between {least:g} and {greatest:g}, where it was trained, not {limit}"
             )
-        return 2.0 * (float(limit) - least) / (greatest - least) - 1.0
+        scaled: float = scaled_to_range(float(limit), (least, greatest))
+        return scaled
 
     def at_limit(self, limit: float | None) -> "Artifact":
         """The same networks with this limit wherever none is given: then a policy for a range of limits can be used like one
@@ -215,6 +216,18 @@ class Artifact:
     def scale_actions(self, actions: Any) -> Any:
         """Actions in the user's units to [-1, 1]."""
         return np.clip(2.0 * (actions - self.action_low) / (self.action_high - self.action_low) - 1.0, -1.0, 1.0)
+
+    def unscale_actions(self, actions: Any, xp: Any = np) -> Any:
+        """Actions in [-1, 1] to the user's units, by NumPy or `xp=jax.numpy`; rounding moves none out of the bounds."""
+        return xp.clip(self.action_centre + self.action_half_range * actions, self.action_low, self.action_high)
+
+    @cached_property
+    def action_centre(self) -> np.ndarray:
+        return _read_only((self.action_high + self.action_low) / 2)
+
+    @cached_property
+    def action_half_range(self) -> np.ndarray:
+        return _read_only((self.action_high - self.action_low) / 2)
 
     def _input(self, name: str, value: Any) -> np.ndarray:
         width = {"observation": self.observation_dim, "action": self.action_dim, "time": 1}.get(name)

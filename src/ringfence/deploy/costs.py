@@ -42,11 +42,8 @@ def action_of(artifact: Artifact, network: str, seen: np.ndarray, gain: float = 
         squashed = np.tanh(gain * artifact.evaluate(network, seen).mean)
     if not np.isfinite(squashed).all():
         raise NonFiniteValue(f"the policy gives no action for the observation {np.array2string(seen, threshold=8)}")
-    centre = (artifact.action_high + artifact.action_low) / 2
-    half_range = (artifact.action_high - artifact.action_low) / 2
-    scaled = centre + half_range * squashed
-    inside: np.ndarray = np.clip(scaled, artifact.action_low, artifact.action_high).astype(np.float32)
-    return inside
+    actions: np.ndarray = artifact.unscale_actions(squashed).astype(np.float32)
+    return actions
 
 
 def require_positive(name: str, value: float | None) -> float:

@@ -30,7 +30,7 @@ class Watch:
         self._shape = (len(self._names),)
         self._once = np.ones(self._shape)
         self._few = len(self._names) <= FEW
-        self._unlike = [math.nan] * len(self._names)  # what no number is equal to
+        self._unlike = [math.nan] * len(self._names)  # NaN is equal to no number
         low, high = thresholds.low, thresholds.high
         if low is None or high is None:
             low, high = (np.full(self._shape, sign * np.finfo(np.float32).max) for sign in (-1, 1))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ringfence.deploy.actors import KINDS
 from ringfence.deploy.artifact import Artifact
 from ringfence.deploy.network import LAYER_NORM_EPSILON, Network, layer_count
 
@@ -19,13 +20,12 @@ ZERO = np.zeros((), np.float32)
 class SingleActor(NamedTuple):
     """A policy of one network in the three steps of its call."""
 
-    normalised: Callable[
-        [Vector], Vector
-    ]  # an observation (obs,), float32 and finite, as the network saw it in training
-    scaled: Callable[
-        [Vector, float | None, Vector | None], Vector
-    ]  # of that and the limit, if any, the action in [-1, 1]
-    in_units: Callable[[Vector], Vector]  # that action in the user's units, a new array
+    # An observation (obs,), float32 and finite, as the network saw it in training
+    normalised: Callable[[Vector], Vector]
+    # Of that and the limit, if any, the action in [-1, 1]; into the third argument, if given
+    scaled: Callable[[Vector, float | None, Vector | None], Vector]
+    # That action in the user's units, a new array
+    in_units: Callable[[Vector], Vector]
 
     def __call__(self, observation: Vector, limit: float | None = None) -> Vector:
         return self.in_units(self.scaled(self.normalised(observation), limit, None))
@@ -33,21 +33,17 @@ class SingleActor(NamedTuple):
 
 def single_actor(artifact: Artifact) -> SingleActor | None:
     """The deterministic policy of an artifact; None for a kind that needs more than one network."""
-    last = int(artifact.tensors["chosen"][0]) if artifact.kind == "mixture" else None
-    names = {"tanh-gaussian": "actor", "clipped-gaussian": "actor", "mixture": f"component.{last}"}
-    if artifact.kind not in names:
+    needed = list(KINDS[artifact.kind].networks)
+    if len(needed) != 1:
         return None
-    network = artifact.networks[names[artifact.kind]]
+    name = f"component.{int(artifact.tensors['chosen'][0])}" if artifact.kind == "mixture" else needed[0]
+    network = artifact.networks[name]
     forward = single_forward(artifact, network)
-    mean, std, low, high = (
-        artifact.observation_mean,
-        artifact.observation_std,
-        artifact.action_low,
-        artifact.action_high,
-    )
-    centre, half_range = (high + low) / 2, (high - low) / 2
+    mean, std = artifact.observation_mean, artifact.observation_std
+    low, high = artifact.action_low, artifact.action_high
+    centre, half_range = artifact.action_centre, artifact.action_half_range
     count, clipped, takes_limit = artifact.action_dim, artifact.kind == "clipped-gaussian", artifact.takes_limit
-    # Rounding keeps order: if -1 and 1 come to lie inside the bounds, all between them does.
+    # Rounding keeps order: if -1 and 1 are scaled to inside the bounds, so is every number between them.
     rounds_inside = bool((centre - half_range >= low).all() and (centre + half_range <= high).all())
 
     def normalised(observation: Vector) -> Vector:
@@ -65,6 +61,7 @@ def single_actor(artifact: Artifact) -> SingleActor | None:
         return action
 
     def in_units(action: Vector) -> Vector:
+        """`Artifact.unscale_actions`, in place and with no clip where none is needed."""
         action = action * half_range
         action += centre
         return action if rounds_inside else np.minimum(np.maximum(action, low, out=action), high, out=action)

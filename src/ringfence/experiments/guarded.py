@@ -18,6 +18,7 @@ import numpy as np
 
 import ringfence
 from ringfence import tasks
+from ringfence.behaviour.collect import collect_dataset
 from ringfence.behaviour.controllers import GAIN, INTEGRAL_TIME
 from ringfence.deploy import Guard, Policy
 from ringfence.files import write_json
@@ -151,7 +152,7 @@ def line(row: Mapping[str, Any]) -> str:
 
 def draw(policy: Policy, path: Path, disturbance: Mapping[str, float]) -> None:
     """The reactor's true temperature in one disturbed episode, with the guard and without."""
-    import matplotlib
+    import matplotlib  # takes a second, which only the picture needs
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -175,8 +176,6 @@ def draw(policy: Policy, path: Path, disturbance: Mapping[str, float]) -> None:
 
 def trained(out: Path, rows: int, steps: int, seeds: Sequence[int], width: int) -> list[Policy]:
     """CPQ on a fresh log of the reactor; what is in `out` already is used again."""
-    from ringfence.behaviour.collect import collect_dataset
-
     paths = [out / f"seed-{seed}.safetensors" for seed in seeds]
     if not all(path.exists() for path in paths):
         log = collect_dataset("reactor", rows, seed=0, workers=1)

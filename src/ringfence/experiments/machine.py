@@ -42,7 +42,7 @@ class Machine:
         if self.address and self.workers is not None:
             raise InvalidSetting(
                 f"--workers is not for a cluster ({self.address}): its own size says how many cells run side by side. "
-                "Leave it out; only --dry-run takes it, as the number to reckon with"
+                "Leave it out; only --dry-run takes it, as the number of cells to assume"
             )
 
     def open(self) -> Engine:

@@ -57,6 +57,8 @@ def obstacle(name: str) -> str:
             return str(failed.get(f"ringfence.kernels._{name}", "not built; `pip install` builds the kernels"))
         if not intact(path):
             return f"{path.name} is not the file that was built; install ringfence again"
+    if stale():
+        return "its source has changed since it was built; run `pip install` again"
     return processor_lacks(name)
 
 
@@ -71,6 +73,16 @@ def intact(path: Path) -> bool:
     return bool(built_as == hashlib.sha256(path.read_bytes()).hexdigest())
 
 
+def stale() -> bool:
+    """Whether the source beside the libraries is not what they were built from. Without source, and with a record that was
+    written before it had the source's digests, nobody knows."""
+    files = sorted([*FOLDER.glob("*.cc"), *FOLDER.glob("*.h")])
+    built_from = build_record().get("sources")
+    if not files or built_from is None:
+        return False
+    return bool(built_from != {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files})
+
+
 @cache
 def processor_lacks(name: str) -> str:
     try:
@@ -81,8 +93,8 @@ def processor_lacks(name: str) -> str:
 
 
 def build_record() -> dict[str, Any]:
-    """What `setup.py` wrote down: the version of jaxlib it built with, the digest of each library, and what failed. Empty
-    if it never ran, or if the file is damaged."""
+    """What `setup.py` wrote down: the version of jaxlib it built with, the digests of the libraries and of their source, and
+    what failed. Empty if it never ran, or if the file is damaged."""
     try:
         record = json.loads((FOLDER / "build.json").read_bytes())
     except (OSError, ValueError):

@@ -40,11 +40,18 @@ def print_methods(name: str | None = None) -> None:
         differs = paper is not None and ours != printed
         table.add_row(field.name, str(ours), *([f"[bold]{printed}[/]" if differs else ""] if paper else []))
     console.print(table)
-    console.print(steps_in_words(default, paper))
+    console.print(steps_in_words(default, paper), soft_wrap=True)
 
 
 def steps_in_words(default: Any, paper: Any | None) -> str:
     """How many steps a run makes that is not told."""
-    ours, printed = steps_of(default), steps_of(default if paper is None else paper)
-    other = "" if printed == ours else f", with the paper's preset {printed:,}"
-    return f"without --steps a run makes {ours:,} steps{other}"
+    ours, printed = steps_of_stages(default), steps_of_stages(default if paper is None else paper)
+    other = "" if printed == ours else f", with the paper's preset {printed}"
+    return f"without --steps a run makes {ours}{other}"
+
+
+def steps_of_stages(method: Any) -> str:
+    """The steps of the last stage, after those of the stages before it, which --steps does not change."""
+    *earlier, last = method.stages(steps_of(method))
+    before = " and ".join(f"{stage.steps:,} of the {stage.name}" for stage in earlier)
+    return f"{last.steps:,} steps" + (f" after {before}" if before else "")

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ringfence.files import atomic_write
+from ringfence.reports.pictures import without_box
 from ringfence.tabular.cmdp import Cmdp, Mask
 from ringfence.tabular.lp import frontier
 from ringfence.tabular.methods import AlphaSweep, Point
@@ -67,7 +68,7 @@ def draw_alpha_sweeps(sweeps: Sequence[AlphaSweep], path: Path) -> None:
         axes.set_title(sweep.title, fontsize=10)
         axes.set_xlabel("α, weight of the push")
         axes.set_xlim(0, sweep.alphas[-1])
-        _plain(axes)
+        without_box(axes)
     panels[0].set_ylabel("Qc-hat, expected discounted cost")
     handles = [
         Line2D([], [], color=VERMILLION, linestyle=(0, (6, 1)), label="rare pairs (out of distribution)"),
@@ -104,7 +105,7 @@ def draw_methods(
         ):
             _scatter(axes, points, many)
             _frontier(axes, cmdp, mask)
-            _plain(axes)
+            without_box(axes)
             axes.set_xlabel("expected discounted cost")
         panels[0, column].set_title(name, fontsize=11)
     panels[0, 0].set_ylabel("exact expectations\nexpected discounted reward")
@@ -145,10 +146,6 @@ def _frontier(axes: Axes, cmdp: Cmdp, mask: Mask) -> None:
     axes.axvline(cmdp.limit, color=BLACK, linestyle="--", linewidth=1, zorder=1)
     axes.axvspan(cmdp.limit, right, color=VERMILLION, alpha=0.07, linewidth=0, zorder=0)
     axes.set_xlim(min(left, -0.03 * right), right)
-
-
-def _plain(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _save(figure: Figure, path: Path) -> None:

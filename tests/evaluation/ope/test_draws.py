@@ -14,7 +14,8 @@ from ringfence.errors import InvalidSetting
 from ringfence.evaluation.ope import Judge, choose
 from ringfence.evaluation.ope.features import COUNT, RandomFeatures
 from ringfence.evaluation.ope.fqe import AveragedFittedQ, FittedQ, Values, mean_of
-from ringfence.evaluation.ope.judge import DRAWS, ROWS_PER_FEATURE, steps_that_count
+from ringfence.evaluation.ope.judge import DRAWS, ROWS_PER_FEATURE
+from ringfence.evaluation.ope.judge_inputs import steps_that_count
 from ringfence.evaluation.ope.judgement import bounded, finite_or_none, percent
 from ringfence.reports.judgement import costless_line, print_judgements
 

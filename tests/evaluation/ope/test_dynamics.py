@@ -12,16 +12,9 @@ from tests.logs import random_walks
 
 from ringfence.data import Dataset
 from ringfence.data.trips import Trips
-from ringfence.evaluation.ope.dynamics import (
-    BEHIND,
-    DISTURBED,
-    Dynamics,
-    RollOuts,
-    _residual,
-    fit_dynamics,
-    network_spread,
-)
+from ringfence.evaluation.ope.dynamics import BEHIND, DISTURBED, Dynamics, _residual, fit_dynamics, network_spread
 from ringfence.evaluation.ope.regression import draw_weights
+from ringfence.evaluation.ope.rollouts import RollOuts
 from ringfence.networks import MLP
 
 by_plant = partial(np.mean, axis=1)

@@ -23,10 +23,10 @@ from ringfence.evaluation.ope.calibration import (
 )
 from ringfence.evaluation.ope.choose import Choice, _merit, choose
 from ringfence.evaluation.ope.clone import clone_of, network_clones, sources_of
-from ringfence.evaluation.ope.dynamics import RollOuts
 from ringfence.evaluation.ope.features import RandomFeatures, Scaling
 from ringfence.evaluation.ope.judge import Judge
 from ringfence.evaluation.ope.judgement import Estimate, decide
+from ringfence.evaluation.ope.rollouts import RollOuts
 from ringfence.evaluation.ope.support import distance_of
 from ringfence.reports.judgement import details, print_choice, print_judgements
 

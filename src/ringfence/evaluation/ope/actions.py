@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ringfence.deploy import KINDS, Policy
@@ -33,17 +35,10 @@ def many(controller: Controller) -> Any:
 
 def batched(policy: Policy) -> Any:
     """A function from observations to deterministic actions, compiled: for many rows at once."""
-    import jax
-    import jax.numpy as jnp
-
     artifact = policy.artifact
     actor, model = KINDS[artifact.kind].act, artifact.model(jnp)
     assert actor is not None
-    centre, half_range = (
-        (artifact.action_high + artifact.action_low) / 2,
-        (artifact.action_high - artifact.action_low) / 2,
-    )
-    run = jax.jit(lambda x: centre + half_range * actor(model, artifact.normalise(x), None))
+    run = jax.jit(lambda x: artifact.unscale_actions(actor(model, artifact.normalise(x), None), jnp))
 
     def act(observations: Rows) -> Rows:
         if observations.shape[1] != artifact.observation_dim:

@@ -23,9 +23,10 @@ from ringfence.evaluation.ope.clone import Clone, clone_of, network_clones, sour
 from ringfence.evaluation.ope.dynamics import Dynamics
 from ringfence.evaluation.ope.features import Rows
 from ringfence.evaluation.ope.fqe import FittedQ
+from ringfence.limits import over_horizon
 
 WHOLE = 0.05  # an episode counts as whole if at most this share of its discounted steps is missing
-LEAST_ERROR = 0.03  # two sources that happen to be estimated without error are no proof that all policies are
+LEAST_ERROR = 0.03  # assumed at least: a few sources may be estimated without error by chance
 LEAST_DIVISOR = 1e-12
 MOST_DISTANCE = 0.5  # from a source, in units of its noise, up to which a policy acts nearly as the source does
 LEAST_SIZE = 0.5  # values smaller than this share of the largest source's are compared with that share
@@ -176,7 +177,7 @@ def whole_episodes(log: Dataset, rows: NDArray[np.bool_] | None, discount: float
         return np.zeros((0, 2))
     starts, ends = log.episode_starts, log.episode_ends
     length = np.minimum(ends - starts, horizon)
-    missing = (discount**length - discount**horizon) / (1 - discount**horizon)
+    missing = 1.0 - over_horizon(1.0, discount, length) / over_horizon(1.0, discount, horizon)
     whole = rows[starts] & (log.terminations[ends - 1] | (missing <= WHOLE))
     sums = [
         [discounted_sum(x[start : start + steps], discount) for x in (log.rewards, log.costs)]

@@ -6,7 +6,8 @@ from typing import Any
 
 from ringfence.data.dataset import Dataset
 from ringfence.evaluation.episodes import Controller
-from ringfence.evaluation.ope.judge import Judge, discount_of, whether_learned_from
+from ringfence.evaluation.ope.judge import Judge
+from ringfence.evaluation.ope.judge_inputs import discount_of, whether_learned_from
 from ringfence.evaluation.ope.judgement import Judgement, RowsWere, percent
 from ringfence.limits import check_limit
 from ringfence.training import defaults

@@ -251,7 +251,7 @@ class AveragedFittedQ(FittedQ):
 
 def mean_of(draws: Sequence[Values]) -> Values:
     """The mean over the draws of features whose values are possible, with the critics of the first draw. It is in range only
-    if all of them are: where backups diverge by one draw, those by another are no good either."""
+    if all of them are: if one draw diverges, none is used."""
     kept = [each for each in draws if each.in_range] or draws
 
     def mean(name: str) -> Vector:

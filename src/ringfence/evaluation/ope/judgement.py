@@ -201,7 +201,7 @@ def why_rows_cannot_judge(rows_were: RowsWere, episodes: int) -> list[tuple[str,
     if episodes < LEAST_JUDGING:
         found.append(
             (
-                f"there are {episodes} episodes to judge by, too few to tell chance from rule (at least {LEAST_JUDGING})",
+                f"there are {episodes} episodes to judge by; fewer than {LEAST_JUDGING} cannot tell merit from chance",
                 "judge by more episodes: set a larger share aside (--holdout), or give a log with more of them",
             )
         )

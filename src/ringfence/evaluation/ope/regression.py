@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from ringfence.algorithms.optimise import Adam, falling
 from ringfence.evaluation.ope.features import Rows
 from ringfence.networks import MLP, polyak
+from ringfence.optimise import Adam, falling
 
 BATCH = 128
 ADAM = Adam(4e-3)  # falls to 0 as a cosine

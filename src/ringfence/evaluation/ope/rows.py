@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from ringfence.data.dataset import Dataset
 from ringfence.deploy import Policy
 from ringfence.errors import InvalidSetting
-from ringfence.evaluation.ope.judge import REFERENCE_SHARE, logs_named
+from ringfence.evaluation.ope.judge import REFERENCE_SHARE
+from ringfence.evaluation.ope.judge_inputs import logs_named
 from ringfence.evaluation.ope.judgement import RowsWere
 from ringfence.evaluation.ope.runs import parts_of
 from ringfence.training import Run

@@ -19,9 +19,9 @@ from ringfence.data.dataset import Dataset
 from ringfence.deploy import Policy
 from ringfence.evaluation.episodes import Controller
 from ringfence.evaluation.ope.clone import Clone, sources_of
-from ringfence.evaluation.ope.dynamics import RollOuts
 from ringfence.evaluation.ope.features import Rows
 from ringfence.evaluation.ope.fqe import FittedQ, Values
+from ringfence.evaluation.ope.rollouts import RollOuts
 
 SAMPLE = 10_000
 DETECTED = 2000  # of them, which the policy's own detector looks at
@@ -80,7 +80,7 @@ class Coverage:
         share = len(log) / len(self.rows)  # rows that each of these stands for
         after = share * self.fitted.discount * np.maximum(values.weights[rows], 0.0)
         weights = np.concatenate([after, np.full(len(starts), 1 / len(starts))])
-        if not values.in_range:  # backups that diverge know no path: all states count alike
+        if not values.in_range:  # diverging backups give no weights, so all rows weigh the same
             weights = np.ones(len(of))
         weights = weights / weights.sum()
         pairs = np.asarray(self.fitted.features(observations, actions), np.float32)

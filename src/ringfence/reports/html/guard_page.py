@@ -45,7 +45,7 @@ RULES = {
 }
 TO_DO = {
     "missing": "look at the sensor or the connection of the column named",
-    "range": "the plant is where the log has never been; if the column is right, add such rows and train again",
+    "range": "the log has no such values; if the sensor is right, add such rows to the log and train again",
     "together": "look for a sensor that drifts: each column may be inside its range while they contradict each other",
     "stuck": "look at the sensor of the column named",
     "detector": "let operators run there, add these rows to the log and train again",

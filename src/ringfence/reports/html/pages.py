@@ -5,12 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ringfence import api
+from ringfence.deploy import Policy
 from ringfence.errors import InvalidSetting, RingfenceError, WouldOverwrite
 from ringfence.limits import DISCOUNT
+from ringfence.reports.html.guard_numbers import guard_numbers
+from ringfence.reports.html.guard_page import guard_page
+from ringfence.reports.html.log_page import log_page
 from ringfence.reports.html.parts import Page
 from ringfence.reports.html.render import require_bokeh, write_page
 from ringfence.reports.results import Described
-from ringfence.training import RunDirectory
+from ringfence.training import Run, RunDirectory
 
 NAME = "report.html"
 
@@ -80,15 +85,12 @@ def page_of(kind: str, paths: Sequence[str], asked: Asked) -> Page:
         return page_of_sweep(Path(paths[0]))
     if kind == "guard":
         return page_of_guard(Path(paths[0]), asked)
-    from ringfence.reports.html.log_page import log_page
-
     log = asked.load(paths[0])
     return log_page(log, asked.discount, asked.limit_of(log, asked.discount))
 
 
 def page_of_run(path: Path, asked: Asked) -> Page:
-    from ringfence.reports.html.run_page import run_page
-    from ringfence.training import Run
+    from ringfence.reports.html.run_page import run_page  # imports JAX
 
     run = Run.load(path)
     log, why_not = log_of(run, asked)
@@ -100,9 +102,8 @@ def page_of_run(path: Path, asked: Asked) -> Page:
 
 def page_of_runs(paths: Sequence[Path], asked: Asked) -> Page:
     """The limit, if one is given, is what `choose` takes."""
-    from ringfence.reports.html.compare_numbers import runs_numbers
-    from ringfence.reports.html.compare_page import compare_page
-    from ringfence.training import Run
+    from ringfence.reports.html.compare_page import compare_page  # imports JAX
+    from ringfence.reports.html.compare_runs import runs_numbers  # imports JAX
 
     first = Run.load(paths[0])
     log, why_not = log_of(first, asked)
@@ -111,8 +112,8 @@ def page_of_runs(paths: Sequence[Path], asked: Asked) -> Page:
 
 
 def page_of_sweep(place: Path, described: Described | None = None) -> Page:
-    from ringfence.reports.html.compare_numbers import sweep_numbers
-    from ringfence.reports.html.compare_page import compare_page
+    from ringfence.reports.html.compare_page import compare_page  # imports JAX
+    from ringfence.reports.html.compare_sweep import sweep_numbers  # imports JAX
 
     folder = place if described else sweep_folder(place)
     assert folder is not None
@@ -127,10 +128,6 @@ def write_sweep_page(results: Path, described: Described | None = None) -> Path:
 
 def page_of_guard(path: Path, asked: Asked) -> Page:
     """Compared with the training log, or with the policy alone, if one of them is named."""
-    from ringfence.deploy import Policy
-    from ringfence.reports.html.guard_numbers import guard_numbers
-    from ringfence.reports.html.guard_page import guard_page
-
     reference = None
     if asked.log is not None:
         reference = Policy.load(asked.log) if asked.log.endswith(".safetensors") else asked.load(asked.log)
@@ -139,8 +136,6 @@ def page_of_guard(path: Path, asked: Asked) -> Page:
 
 def log_of(run: Any, asked: Asked) -> tuple[Any, str]:
     """The log that a run learned from, or None and why it is not there. One that the user names must be the right one."""
-    from ringfence import api
-
     if asked.log is not None:
         log = asked.load(asked.log)
         if log.fingerprint != run.configuration.log.fingerprint:
@@ -157,7 +152,7 @@ def log_of(run: Any, asked: Asked) -> tuple[Any, str]:
 
 def write_run_page(run: Any, log: Any) -> Path:
     """The page of a run that has just ended, in its directory."""
-    from ringfence.reports.html.run_page import run_page
+    from ringfence.reports.html.run_page import run_page  # imports JAX
 
     require_bokeh()
     return write_page(run_page(run, log), run.directory.path / NAME)

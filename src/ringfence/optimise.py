@@ -23,7 +23,8 @@ class Adam(NamedTuple):
 
     def step(self, gradient: Params, state: optax.OptState, params: Params) -> tuple[Params, optax.OptState]:
         """The parameters and the state after one step down the gradient."""
-        if calls.can_step(params, gradient):
+        averages = cast(Any, state)[0]
+        if calls.can_step(params, gradient, averages.mu, averages.nu):
             return self._in_one_pass(gradient, state, params)
         updates, state = self._optax.update(gradient, state, cast(Any, params))
         moved: Params = optax.apply_updates(cast(Any, params), updates)
