@@ -7,7 +7,8 @@ since the command: loading, compiling and the detector count, evaluation does no
 evaluated in the same episodes. A policy is good if its mean discounted cost is inside the limit and its mean return above
 that of cloning the safe episodes (BC-Safe, given as many steps). Two times are reported: that of the first good policy, and
 that from which on all are good. A user without a simulator cannot pick the right moment to stop, so the second one counts.
-For our methods the seconds at which each stage of the training ended are kept as well ("stages").
+For our methods the seconds at which each stage of the training ended are kept as well ("stages"). Limits that the file has
+already, measured with the same settings, are kept and not measured again.
 """
 
 import argparse
@@ -36,8 +37,9 @@ STAGES = "stages.json"  # beside the policies of a run: the seconds since the co
 
 
 def train_ours(
-    log: str, method: str, folder: str, began: float, limit: float, steps: int, every: int, settings: dict[str, Any]
-) -> dict[str, Any]:
+    log: str, method: str, folder: str, began: float, limit: float, steps: int, every: int, settings: dict[str, Any],
+    seed: int = 0,
+) -> dict[str, Any]:  # fmt: skip
     """Train as `ringfence train` does, with policies saved in place of evaluations, and STAGES beside them."""
     from ringfence.algorithms import METHODS
     from ringfence.data import load_file
@@ -61,7 +63,7 @@ def train_ours(
     def note(row: dict[str, Any]) -> None:
         ended[row["stage"]] = time.time() - began  # the last line of a stage is made at its end
 
-    plan = Plan(METHODS[method](**settings), (Member(0, limit),), steps=steps, evaluate_every=every)
+    plan = Plan(METHODS[method](**settings), (Member(seed, limit),), steps=steps, evaluate_every=every)
     run(load_file(log), plan, evaluate=save, progress=False, observe=note)
     write_json(Path(folder) / STAGES, ended)
     return saved
@@ -124,7 +126,8 @@ def compare(limit: float, log: Path, options: argparse.Namespace) -> dict[str, A
 
     def ours(method: str) -> tuple[dict[str, Any], dict[str, float]]:
         with tempfile.TemporaryDirectory() as folder:
-            arguments = {"log": str(log), "method": method, "folder": folder, "settings": widths, **common}
+            own = {"method": method, "settings": widths, "seed": options.seed}
+            arguments = {"log": str(log), "folder": folder, **own, **common}
             saved = measure("benchmarks.time_to_policy:train_ours", {**arguments, "began": time.time()})
             scores = {
                 step: evaluate(Policy.load(Path(folder) / f"{step}.safetensors"), limit, options.episodes)
@@ -201,27 +204,35 @@ def notes(numbers: dict[str, Any]) -> list[str]:
     return lines
 
 
+def measured_before(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """The limits of a file that was measured with the same settings; none if there is no such file."""
+    if not path.exists():
+        return {}
+    earlier = read_json(path)
+    limits: dict[str, Any] = earlier["limits"] if {"seed": 0, **earlier["settings"]} == settings else {}
+    return limits
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Seconds from the command to a good policy, ours beside others'.")
     parser.add_argument("--python", help="Python of the environment that has the others; without it only ours")
     parser.add_argument("--limits", type=float, nargs="+", default=[40.0, 50.0, 60.0])
     parser.add_argument("--methods", nargs="+", choices=OSRL_METHODS, default=list(OSRL_METHODS))
     parser.add_argument("--rows", type=int, default=300_000)
-    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--steps", type=int, default=16_000)
     parser.add_argument("--every", type=int, default=2_000)
     parser.add_argument("--episodes", type=int, default=20)
-    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--seed", type=int, default=0, help="of our methods")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     options.python = options.python and str(Path(options.python).absolute())
     log = log_path(TASK, options.rows)
-    numbers: dict[str, Any] = {
-        "machine": machine.describe(),
-        "settings": {name: getattr(options, name) for name in ("rows", "steps", "every", "episodes", "width")},
-        "limits": {},
-    }
+    settings = {name: getattr(options, name) for name in ("rows", "steps", "every", "episodes", "width", "seed")}
+    numbers = {"machine": machine.describe(), "settings": settings, "limits": measured_before(options.out, settings)}
     for limit in options.limits:
-        numbers["limits"][f"{limit:g}"] = compare(limit, log, options)
+        if f"{limit:g}" not in numbers["limits"]:
+            numbers["limits"][f"{limit:g}"] = compare(limit, log, options)
         numbers["load_average"] = machine.load_average()
         report.write(options.out, numbers)
     Console().print(table(numbers).for_terminal())

@@ -57,6 +57,7 @@ from ringfence.training.defaults import critic_steps, steps_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+OTHERS = sorted([*(ROOT / "results").rglob("*.md"), *(ROOT / "tests").rglob("*.md")])
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 # Names of other projects' code, and of files that the reader is to make.
@@ -215,7 +216,7 @@ def anchors(page):
     return {re.sub(r"[^\w\- ]", "", title.replace("`", "")).strip().lower().replace(" ", "-") for title in titles}
 
 
-@every_page
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_relative_link_leads_somewhere(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         if re.match(r"[a-z]+:", target):
