@@ -11,13 +11,13 @@ import pytest
 from ringfence.algorithms import Batch, Spec
 from ringfence.algorithms.cpq_imagined import (
     AIM,
-    EPISODES,
     HALVED,
     NETWORKS,
     PREDICTED,
     SETTLED,
     SLACK,
     TERMINATION_SIZE,
+    UNDER_WAY,
     Imagined,
     Plant,
     falling,
@@ -33,7 +33,7 @@ from tests.equations.conftest import ACT, OBS, ROWS, small_state
 DISCOUNT, HORIZON, LIMIT = 0.9, 8, 5.0
 KEY = jax.random.key(3)
 STEPS = 1000  # of the fit
-HALF = EPISODES // 2
+HALF = UNDER_WAY // 2
 COST, REWARD, TERMINATION = OBS, OBS + 1, OBS + 2  # columns of the model, after the changes of the state
 
 
@@ -273,19 +273,19 @@ def imagined_once(seed=0, times=None):
     fresh = Imagined.create(Spec(OBS, ACT, horizon=HORIZON), jnp.asarray([LIMIT]), DISCOUNT, KEY)
     return replace(
         fresh,
-        observations=jnp.asarray(rng.normal(size=(EPISODES, OBS)), jnp.float32),
+        observations=jnp.asarray(rng.normal(size=(UNDER_WAY, OBS)), jnp.float32),
         times=fresh.times if times is None else jnp.asarray(times, jnp.int32),
-        discounted=jnp.asarray(rng.uniform(size=EPISODES), jnp.float32),
+        discounted=jnp.asarray(rng.uniform(size=UNDER_WAY), jnp.float32),
         steps=jnp.asarray(100, jnp.int32),
     )
 
 
 def test_a_step_of_every_episode_is_the_loop_over_them(plant, actors, batch):
     """Times from 0 to the horizon, some rows lost: each row by hand."""
-    before = imagined_once(times=np.arange(EPISODES) % HORIZON)
+    before = imagined_once(times=np.arange(UNDER_WAY) % HORIZON)
     after = before.advance(plant, *modes(actors), batch.starts, DISCOUNT)
     late, complete, lost_rows = ([[], []] for _ in range(3))
-    for i in range(EPISODES):
+    for i in range(UNDER_WAY):
         state = np.asarray(before.observations[i], np.float64)
         half = int(i >= HALF)
         action = np.tanh(forward(actors[half].mlp, state)[:ACT])
@@ -316,7 +316,7 @@ def test_a_step_of_every_episode_is_the_loop_over_them(plant, actors, batch):
 
 
 def test_episodes_that_did_not_begin_at_a_start_do_not_count(plant, actors, batch):
-    early = replace(imagined_once(times=np.full(EPISODES, HORIZON - 1)), steps=jnp.asarray(HORIZON - 1))
+    early = replace(imagined_once(times=np.full(UNDER_WAY, HORIZON - 1)), steps=jnp.asarray(HORIZON - 1))
     np.testing.assert_array_equal(
         early.advance(plant, *modes(actors), batch.starts, DISCOUNT).from_start, [LIMIT, LIMIT]
     )
@@ -438,7 +438,9 @@ def test_a_range_of_limits_has_a_pace_and_a_cost_for_each_band(plant, actors, ba
     """Four bands: the rows of each half are cut into four groups, the bands in order; each row by hand."""
     limits = np.asarray([2.0, 4.0, 6.0, 8.0])
     fresh = Imagined.create(Spec(OBS, ACT, horizon=HORIZON), jnp.asarray(limits, jnp.float32), DISCOUNT, KEY)
-    before = replace(imagined_once(times=np.full(EPISODES, HORIZON // 2)), pace=fresh.pace, from_start=fresh.from_start)
+    before = replace(
+        imagined_once(times=np.full(UNDER_WAY, HORIZON // 2)), pace=fresh.pace, from_start=fresh.from_start
+    )
     after = before.advance(plant, *modes(actors), batch.starts, DISCOUNT)
     for half in range(2):
         for band in range(4):

@@ -9,12 +9,15 @@ from scipy.optimize import linprog
 
 from ringfence.algorithms import Spec
 from ringfence.algorithms.cpq_clone import CLONED, Clone
-from ringfence.algorithms.cpq_expected import CLONE_GAIN, FARTHEST, with_gain
+from ringfence.algorithms.cpq_expected import CLONE_GAIN, EPISODES, FARTHEST, NOISE, imagine, with_gain
 from ringfence.algorithms.cpq_handout import costly_policy, hand_out_of
+from ringfence.algorithms.cpq_imagined import Plant
 from ringfence.algorithms.cpq_turns import LEAST_SHARE, Worth, best_turns, turns_in_words
+from ringfence.networks import TanhGaussianActor
 from ringfence.optimise import Adam
 from tests.equations.conftest import ACT, OBS
 from tests.equations.test_cpq_handout import (
+    AVERAGED,
     COPY,
     DISCOUNT,
     KEY,
@@ -99,6 +102,45 @@ def test_where_no_episode_terminated_the_costly_policy_is_the_averaged_actor_wit
     assert same(found.cheap, found.actor)
     np.testing.assert_allclose(found.costly.mlp.layers[-1].bias[:ACT], (1 + FARTHEST) * np.array([0.5, 0.2]), rtol=1e-5)
     assert float(found.turns.costly_cost) == pytest.approx(cost_of_gain(1 + FARTHEST), rel=1e-5)
+
+
+def test_the_cheap_policy_is_the_clone_with_its_gain_where_that_pair_earns_more_than_the_one_handed_out():
+    """It earns nearly as much as the averaged actor, which is handed out, and costs a fifth of it."""
+    cheap = constant_actor(0.1, 0.18)
+    limit = 0.98 * cost_of_gain(1 + FARTHEST)
+    found = hand_out_of(given_to_choose(PLANT, limit, clone=cheap), 8, DISCOUNT)
+    assert not bool(found.choice.clone)
+    assert bool(found.turns.worth)
+    assert bool(found.turns.cheap_is_clone)
+    assert same(found.cheap, with_gain(cheap, jnp.asarray(CLONE_GAIN)))
+    over = hand_out_of(given_to_choose(PLANT, 0.9 * cost_of_gain(1.0, mean=0.3), averaged=AVERAGED), 8, DISCOUNT)
+    assert not bool(over.turns.cheap_is_clone)  # the clone is over the limit
+
+
+def test_where_episodes_terminated_the_greatest_gain_takes_no_turns():
+    gains = jnp.linspace(0.9, 1.1, 11)
+    for growth, counts in ((1.0, True), (1.5, False)):
+        given = given_to_choose(PLANT, 1.0, growth=growth)
+        _, worth = costly_policy(given, gains, given.expected(gains, 8, DISCOUNT), 8, DISCOUNT)
+        assert bool(worth.counts) == counts
+
+
+def test_the_costly_clone_is_judged_by_undisturbed_episodes():
+    around = {"low": jnp.full(OBS, -20.0), "high": jnp.full(OBS, 20.0), "errors": jnp.full(OBS + 1, 0.5)}
+    wide = replace(Plant.create(Spec(OBS, ACT), (8, 8), KEY), **around)
+    clone = TanhGaussianActor(OBS, ACT, (8, 8), key=KEY)
+    starts = jnp.asarray(np.random.default_rng(3).normal(size=(4, OBS)), jnp.float32)
+    given = given_to_choose(wide, 1.0, growth=1.2, costly=clone, starts=starts)
+    gains = jnp.ones(11)
+    _, found = costly_policy(given, gains, given.expected(gains, 8, DISCOUNT), 8, DISCOUNT)
+    calm = imagine(
+        wide, clone.mode, jnp.resize(starts, (EPISODES, OBS))[None], 8, DISCOUNT, given.cost_of_end, jnp.zeros(()), KEY
+    )
+    noisy = given.run(clone.mode, 1, jnp.asarray(NOISE / 1.2), 8, DISCOUNT)
+    assert (float(found.returned), float(found.cost)) == pytest.approx(
+        (float(calm.returned[0]), float(calm.cost[0])), rel=1e-5
+    )
+    assert abs(float(noisy.returned[0]) - float(calm.returned[0])) > 1e-3
 
 
 DEAR = constant_actor(0.9, 1.5)

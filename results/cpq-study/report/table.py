@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-rows, paced_rows = [], []
+rows, with_costs = [], {"paced": [], "in_turns": []}
 for file in sorted(f for folder in sys.argv[1:] for f in Path(folder).glob("cells/*.json")):
     cell = json.loads(file.read_text())
     test, about = {name: np.asarray(values) for name, values in cell["test"].items() if isinstance(values, list)}, cell["cell"]
@@ -19,13 +19,15 @@ for file in sorted(f for folder in sys.argv[1:] for f in Path(folder).glob("cell
         "length": test["length"].mean(), "over the limit": np.mean(test["discounted_cost"] > about["limit"]),
         "steady": all(abs(value - curve[-1]) <= 0.1 * abs(curve[-1]) for value in late), "seconds": cell["seconds"],
     })  # fmt: skip
-    if cell.get("paced"):
-        test = {name: np.asarray(values) for name, values in cell["paced"].items()}
+    for kind, found in with_costs.items():
+        if not cell.get(kind):
+            continue
+        test = {name: np.asarray(values) for name, values in cell[kind].items()}
         per_step = test["episode_cost"] / test["length"]
-        paced_rows.append({
+        found.append({
             "task": about["task"], "limit": about["limit"], "seed": about["seed"], "return": test["return"].mean(), "std": test["return"].std(),
             "discounted return": test["discounted_return"].mean(), "discounted cost": test["discounted_cost"].mean(),
-            "greatest": test["discounted_cost"].max(), "cost per step": test["episode_cost"].sum() / test["length"].sum(),
+            "greatest": test["discounted_cost"].max(), "cost per step": test["episode_cost"].sum() / test["length"].sum(), "length": test["length"].mean(),
             "over": np.sum((per_step > about["limit"] / 100) | (test["discounted_cost"] > about["limit"])), "episodes": len(per_step), "worst": per_step.max(),
         })  # fmt: skip
 rows.sort(key=lambda row: (row["task"], row["limit"], row["method"], row["seed"]))
@@ -57,17 +59,19 @@ paced = sum(row["cost per step"] <= row["pace"] for row in cells)
 steady = sum(row["steady"] for row in cells)
 print(f"\nCPQ, {len(cells)} cells: discounted cost inside in {inside}, cost per step inside the pace in {paced}, steady in {steady}.")
 
-paced_rows.sort(key=lambda row: (row["task"], row["limit"], row["seed"]))
-if paced_rows:
-    print("\n" + line(["task", "limit", "paced: seeds", "return (least to greatest)", "standard deviation of episodes", "discounted return", "discounted cost", "greatest of an episode",
-                       "cost per step", "greatest of an episode", "episodes over limit or pace"]))  # fmt: skip
-    print(line(["---"] * 11))
-for key in dict.fromkeys((row["task"], row["limit"]) for row in paced_rows):
-    group = [row for row in paced_rows if (row["task"], row["limit"]) == key]
-    column = {name: np.array([row[name] for row in group]) for name in group[0]}
-    earned = column["return"]
-    print(line([
-        key[0].removesuffix("-torque"), f"{key[1]:g}", ", ".join(map(str, column["seed"])), f"{earned.mean():.0f} ({earned.min():.0f} to {earned.max():.0f})",
-        f"{column['std'].mean():.0f}", f"{column['discounted return'].mean():.1f}", f"{column['discounted cost'].mean():.1f}", f"{column['greatest'].max():.1f}",
-        f"{column['cost per step'].mean():.3f}", f"{column['worst'].max():.3f}", f"{column['over'].sum()} of {column['episodes'].sum()}",
-    ]))  # fmt: skip
+for kind, found in with_costs.items():
+    found.sort(key=lambda row: (row["task"], row["limit"], row["seed"]))
+    if found:
+        print("\n" + line(["task", "limit", f"{kind.replace('_', ' ')}: seeds", "return (least to greatest)", "standard deviation of episodes", "discounted return", "discounted cost",
+                           "greatest of an episode", "cost per step", "greatest of a seed", "greatest of an episode", "least mean length", "episodes over limit or pace"]))  # fmt: skip
+        print(line(["---"] * 13))
+    for key in dict.fromkeys((row["task"], row["limit"]) for row in found):
+        group = [row for row in found if (row["task"], row["limit"]) == key]
+        column = {name: np.array([row[name] for row in group]) for name in group[0]}
+        earned = column["return"]
+        print(line([
+            key[0].removesuffix("-torque"), f"{key[1]:g}", ", ".join(map(str, column["seed"])), f"{earned.mean():.0f} ({earned.min():.0f} to {earned.max():.0f})",
+            f"{column['std'].mean():.0f}", f"{column['discounted return'].mean():.1f}", f"{column['discounted cost'].mean():.1f}", f"{column['greatest'].max():.1f}",
+            f"{column['cost per step'].mean():.3f}", f"{column['cost per step'].max():.3f}", f"{column['worst'].max():.3f}", f"{column['length'].min():.0f}",
+            f"{column['over'].sum()} of {column['episodes'].sum()}",
+        ]))  # fmt: skip

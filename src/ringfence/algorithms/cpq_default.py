@@ -80,7 +80,7 @@ class CPQ(PaperCPQ):
 
     hidden: tuple[int, ...] = (128, 128)  # those of the report, see docs/cpq.md
     tau: float = 0.02  # critics reach their scale four times as soon as with the paper preset's
-    cvae_steps: int = 5_000  # nearly as good a detector as after 20,000, in a quarter of the time
+    cvae_steps: int = 5_000  # AUROC 0.80 where 20,000 give 0.85 (noise of 0.3), in a quarter of the time
 
     anchor: float = 1.5  # weight of `anchor_loss` where no logged episode terminated
     termination_anchor: float = 13.0  # what it grows by with the share of episodes that terminated, see `anchor_on`

@@ -133,8 +133,8 @@ def is_worth_pacing(choice: Choice, expected: Expected, limit: Scalar, anchor_gr
 
 def is_worth_saving(expected: Expected, limit: Scalar) -> Bool[Array, ""]:
     """Whether the clone should act while a pacer saves: it is inside the limit, and would save for a good part of the
-    episode before the greatest gain can go on to the end. From the clone's gait the fast one is harder to reach than from
-    the averaged actor's own, so that at HalfCheetah's 60, where nearly all of an episode is fast, too many fail to."""
+    episode before the greatest gain can go on to the end. Starting from the clone's gait, fewer episodes reach the fast one;
+    at a limit of 60 on HalfCheetah, where nearly all of an episode is to be fast, too few."""
     safe, fast = expected.cost[CLONE], expected.cost[GAINS - 1]
     return (safe <= limit) & (fast - limit > LEAST_SAVED * (fast - safe))
 

@@ -30,7 +30,7 @@ from ringfence.optimise import Adam, falling
 Scalar = Float[Array, ""]
 Controller = Callable[[Float[Array, "*rows obs"]], Float[Array, "*rows act"]]  # the actions in these states
 
-EPISODES = 128  # under way at a time
+UNDER_WAY = 128  # imagined episodes at a time
 LONGEST = 1000  # steps of an imagined episode, at most; otherwise as many as the log's longest has
 NETWORKS = 2
 FITTED = Adam(4e-3)  # falls to 0 as a cosine
@@ -170,9 +170,9 @@ class Imagined(eqx.Module):
         """All in the mean of the logged states, at random times, so that they do not begin anew in the same step."""
         horizon = min(spec.horizon or LONGEST, LONGEST)
         return cls(
-            observations=jnp.zeros((EPISODES, spec.observation_dim)),
-            times=jax.random.randint(key, (EPISODES,), 0, horizon),
-            discounted=jnp.zeros(EPISODES),
+            observations=jnp.zeros((UNDER_WAY, spec.observation_dim)),
+            times=jax.random.randint(key, (UNDER_WAY,), 0, horizon),
+            discounted=jnp.zeros(UNDER_WAY),
             horizon=jnp.asarray(horizon, jnp.int32),
             steps=jnp.zeros((), jnp.int32),
             pace=jnp.tile((1.0 - discount) * limits, 2),
@@ -192,12 +192,12 @@ class Imagined(eqx.Module):
         late = self.times >= self.horizon // 2
         pace = _towards(self.pace, costs, late, 0.005)
         complete = self.times + 1 >= self.horizon
-        beyond = discount**self.horizon * jnp.repeat(pace, EPISODES // pace.size) / (1.0 - discount)
+        beyond = discount**self.horizon * jnp.repeat(pace, UNDER_WAY // pace.size) / (1.0 - discount)
         whole = complete & (self.steps >= self.horizon)  # the first ones did not begin at a start
         from_start = _towards(self.from_start, discounted + beyond, whole, 0.05)
 
         anew = complete | plant.left(following)
-        fresh = starts[jnp.arange(EPISODES) % starts.shape[0]]
+        fresh = starts[jnp.arange(UNDER_WAY) % starts.shape[0]]
         return replace(
             self,
             observations=jnp.where(anew[:, None], fresh, jnp.clip(following, plant.low, plant.high)),
@@ -209,8 +209,8 @@ class Imagined(eqx.Module):
         )
 
     def cost(self, discount: float) -> Float[Array, " bands"]:
-        """The discounted cost to compare with the limit: the greater of that from the start and that of going on at the
-        pace, for the costlier of actor and average."""
+        """What is compared with the limit: max(discounted cost from the start, cost per step / (1 - discount)), of the actor
+        or of its average, whichever is greater."""
         greater = jnp.maximum(self.from_start, self.pace / (1.0 - discount))
         return jnp.max(greater.reshape(2, -1), 0)
 
