@@ -3,12 +3,14 @@
     PYTHONPATH=../../../src python run.py LOGS trials.jsonl [--tasks hopper ...] [--parts NAME ...]
 
 LOGS has halfcheetah.h5, hopper.h5 and walker2d.h5 (`ringfence collect --task T-torque --size 500000 --seed 0 --out T.h5`). Networks of
-128 x 128, 15,000 steps, the last iterate, 20 episodes a policy. A row for each part and task is written when it is done, and what the
-file has already is left out: start the command again after a stop."""
+128 x 128, 15,000 steps, the last iterate, 20 episodes a policy: of what is handed out, and of the averaged actor itself, because a clone that is handed
+out in its place hides what a part does ("no choice"). A row for each part and task is written when it is done, and what the file has already is left
+out: start the command again after a stop."""
 
 import argparse
 import json
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -36,11 +38,17 @@ class LastActor(CPQ):
         return None
 
 
-class NoChoice(CPQ):
-    """The averaged actor is handed out, whatever the model says of it."""
+class WithAverage:
+    """The averaged actor is exported too."""
 
-    def hand_out(self, state):
-        return None
+    def export(self, state):
+        export = super().export(state)
+        return export._replace(networks={**export.networks, "averaged_actor": state.averaged_actor})
+
+
+def with_average(method):
+    settings = {field.name: getattr(method, field.name) for field in fields(method)}
+    return type(f"WithAverage{type(method).__name__}", (WithAverage, type(method)), {})(**settings)
 
 
 class EndOfCost(CPQ):
@@ -70,7 +78,6 @@ class PrintedAlpha(CPQ):
 TERMINATING = ("hopper", "walker2d")
 PARTS = {  # name: method, tasks on which it differs from the default
     "the default": (CPQ(**SIZE), TASKS),
-    "no choice": (NoChoice(**SIZE), TASKS),
     "no feedback": (CPQ(feedback=1e-12, **SIZE), TASKS),  # 0 would leave the model out, and with it the choice
     "no anchor": (CPQ(anchor=0.0, **SIZE), TASKS),
     "no push (alpha 0)": (CPQ(alpha=0.0, **SIZE), TASKS),
@@ -86,8 +93,17 @@ PARTS = {  # name: method, tasks on which it differs from the default
 }
 
 
+def numbers(found):
+    return {
+        "return": [round(float(f.returns.mean()), 1) for f in found],
+        "discounted_cost": [round(float(f.discounted_costs.mean()), 2) for f in found],
+        "cost_per_step": [round(float(np.sum(f.costs) / np.sum(f.lengths)), 4) for f in found],
+        "length": [round(float(f.lengths.mean()), 1) for f in found],
+    }
+
+
 def trial(part, task, log, evaluator):
-    method, limit = PARTS[part][0], TASKS[task]
+    method, limit = with_average(PARTS[part][0]), TASKS[task]
     curves = {seed: [] for seed in SEEDS}
 
     def watch(policy, member):
@@ -101,6 +117,10 @@ def trial(part, task, log, evaluator):
     metrics = []
     done = run(log, plan, evaluate=watch, progress=False, observe=metrics.append)
     found = [evaluator(policy, 20, seed=50_000, limit=limit, discount=DISCOUNT) for policy in done.policies]
+    averages = [
+        evaluator(lambda o, a=policy.artifact: np.tanh(a.evaluate("averaged_actor", o).mean), 20, seed=50_000, limit=limit, discount=DISCOUNT)
+        for policy in done.policies
+    ]
     last = [row for row in metrics if "indicator" in row][-len(SEEDS) :]
     shown = ("indicator", "ood_rate", "alpha", "qr_policy", "qc_policy", "slack")
     return {
@@ -108,10 +128,9 @@ def trial(part, task, log, evaluator):
         "task": task,
         "limit": limit,
         "seeds": SEEDS,
-        "return": [round(float(f.returns.mean()), 1) for f in found],
-        "discounted_cost": [round(float(f.discounted_costs.mean()), 2) for f in found],
-        "cost_per_step": [round(float(np.sum(f.costs) / np.sum(f.lengths)), 4) for f in found],
-        "length": [round(float(f.lengths.mean()), 1) for f in found],
+        **numbers(found),
+        "averaged": numbers(averages),
+        "handed_out": [policy.metadata.get("handed_out", {}).get("policy", "averaged actor") for policy in done.policies],
         "curves": curves,
         "metrics": [{key: float(f"{row[key]:.4g}") for key in shown if key in row} for row in last],
         "seconds": round(time.time() - began, 1),
@@ -136,7 +155,7 @@ def main():
             row = trial(part, task, *given[task])
             with open(options.out, "a") as file:
                 file.write(json.dumps(row) + "\n")
-            print(task, part, row["return"], row["discounted_cost"], row["cost_per_step"], row["length"], row["seconds"], flush=True)
+            print(task, part, row["return"], row["cost_per_step"], row["length"], "|", *row["averaged"].values(), row["seconds"], flush=True)
 
 
 if __name__ == "__main__":
