@@ -1,7 +1,8 @@
 """What `Pacer` and `Turns` share: policies that are told what their steps cost, and act with a network of the file."""
 
 import math
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -9,6 +10,35 @@ from ringfence.deploy.artifact import Artifact
 from ringfence.deploy.policy import Policy
 from ringfence.errors import InvalidSetting, NonFiniteValue, WrongShape
 from ringfence.values import is_number
+
+
+def opened(policy: Policy | Artifact | str | Path) -> Policy:
+    """A policy, or that of an artifact or a file."""
+    if isinstance(policy, str | Path):
+        return Policy.load(policy)
+    return policy if isinstance(policy, Policy) else Policy(policy)
+
+
+class Terms(NamedTuple):
+    """What costs are counted against."""
+
+    limit: float  # on the discounted cost
+    horizon: float  # steps of an episode
+    discount: float
+
+    @property
+    def pace(self) -> float:
+        """A cost per step that stays at it adds up to the limit."""
+        return self.limit * (1.0 - self.discount)
+
+    @classmethod
+    def of(cls, artifact: Artifact, limit: float | None, horizon: int | None) -> "Terms":
+        """The file's, or `limit` and `horizon` where they are given."""
+        return cls(
+            require_positive("limit", artifact.limit if limit is None else limit),
+            require_positive("horizon", artifact.horizon if horizon is None else horizon),
+            require_positive("discount", artifact.discount),
+        )
 
 
 def checked_observation(policy: Policy, observation: Any) -> np.ndarray:

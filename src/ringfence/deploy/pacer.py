@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ringfence.deploy.artifact import Artifact
-from ringfence.deploy.costs import action_of, checked_cost, checked_observation, require_positive
+from ringfence.deploy.costs import Terms, action_of, checked_cost, checked_observation, opened
 from ringfence.deploy.policy import Policy
 from ringfence.errors import InvalidSetting
 from ringfence.values import is_number
@@ -84,14 +84,12 @@ class Pacer:
     def __init__(
         self, policy: Policy | Artifact | str | Path, *, limit: float | None = None, horizon: int | None = None
     ):
-        if isinstance(policy, str | Path):
-            policy = Policy.load(policy)
-        self.policy = policy if isinstance(policy, Policy) else Policy(policy)
+        self.policy = opened(policy)
         artifact = self.policy.artifact
         self.pacing = Pacing.of(artifact)
-        self.limit = require_positive("limit", artifact.limit if limit is None else limit)
-        self.horizon = require_positive("horizon", artifact.horizon if horizon is None else horizon)
-        self.pace = self.limit * (1.0 - require_positive("discount", artifact.discount))
+        terms = Terms.of(artifact, limit, horizon)
+        self.limit, self.horizon, _ = terms
+        self.pace = terms.pace
         self._saver = SAVING if SAVING in artifact.networks else PACED
         self.reset()
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ringfence.deploy.artifact import Artifact
-from ringfence.deploy.costs import action_of, checked_cost, checked_observation, require_positive
+from ringfence.deploy.costs import Terms, action_of, checked_cost, checked_observation, opened
 from ringfence.deploy.policy import Policy
 from ringfence.errors import InvalidSetting
 from ringfence.values import is_number
@@ -77,15 +77,12 @@ class Turns:
     def __init__(
         self, policy: Policy | Artifact | str | Path, *, limit: float | None = None, horizon: int | None = None
     ):
-        if isinstance(policy, str | Path):
-            policy = Policy.load(policy)
-        self.policy = policy if isinstance(policy, Policy) else Policy(policy)
+        self.policy = opened(policy)
         artifact = self.policy.artifact
         self.expectation = Expectation.of(artifact)
-        self.limit = require_positive("limit", artifact.limit if limit is None else limit)
-        self.horizon = require_positive("horizon", artifact.horizon if horizon is None else horizon)
-        self.discount = require_positive("discount", artifact.discount)
-        self.pace = self.limit * (1.0 - self.discount)
+        terms = Terms.of(artifact, limit, horizon)
+        self.limit, self.horizon, self.discount = terms
+        self.pace = terms.pace
         self.episodes = self.costly_episodes = 0
         self.saved_discounted = self.saved = 0.0
         self._costly_discounted = self._costly_excess = 0.0  # sums over the costly policy's episodes
