@@ -403,6 +403,9 @@ IN_SENTENCES = [
         f"with a gain of 1 (by {cpq_handout.MORE_EARLY_ENDS:.0%}), or than with the clone (by "
         f"{cpq_handout.MORE_THAN_CLONE:.0%})",
     ),
+    ("cpq.md", f"only if it is expected to earn {cpq_handout.LEAD:.0%} more than the clone"),
+    ("cpq.md", f"alone expects it to cost more than {cpq_handout.DISPUTED} l"),
+    ("cpq.md", "({} to {}), and the slack is set by".format(*cpq_imagined.SLACK)),
     (
         "cpq.md",
         f"in the first {cpq_imagined.SETTLED:,} steps, where the model leaves more than {cpq_imagined.PREDICTED:.0%}",
