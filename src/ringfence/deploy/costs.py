@@ -1,6 +1,7 @@
 """What `Pacer` and `Turns` share: policies that are told what their steps cost, and act with a network of the file."""
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,13 @@ class Terms(NamedTuple):
             require_positive("horizon", artifact.horizon if horizon is None else horizon),
             require_positive("discount", artifact.discount),
         )
+
+
+def numbers_of(given: Any, names: Sequence[str]) -> list[float] | None:
+    """The numbers of these names in an entry of a policy's metadata; None if it is something else."""
+    if not isinstance(given, Mapping) or not all(is_number(given.get(name)) for name in names):
+        return None
+    return [float(given[name]) for name in names]
 
 
 def checked_observation(policy: Policy, observation: Any) -> np.ndarray:

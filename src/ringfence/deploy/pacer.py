@@ -18,17 +18,15 @@ a policy to save with, the clone of the safe episodes, that one acts while the b
 cost.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ringfence.deploy.artifact import Artifact
-from ringfence.deploy.costs import Terms, action_of, checked_cost, checked_observation, opened
+from ringfence.deploy.costs import Terms, action_of, checked_cost, checked_observation, numbers_of, opened
 from ringfence.deploy.policy import Policy
 from ringfence.errors import InvalidSetting
-from ringfence.values import is_number
 
 PACING = "pacing"  # the entry of a policy's metadata
 PACED = "paced_actor"  # the network that the gains are for
@@ -56,8 +54,8 @@ class Pacing(NamedTuple):
                 "the log well and a greater gain would earn more but cost too much"
             )
         given = artifact.metadata[PACING]
-        known = isinstance(given, Mapping) and all(is_number(given.get(name)) for name in cls._fields)
-        found = cls(*(float(given[name]) for name in cls._fields)) if known else None
+        numbers = numbers_of(given, cls._fields)
+        found = cls(*numbers) if numbers else None
         if found is None or not 0.0 < found.low <= 1.0 <= found.high < 10.0 or found.spending < 0.0:
             raise InvalidSetting(f"the pacing of this policy's file is not one: {given!r:.200}")
         return found

@@ -10,22 +10,20 @@ accounts over all episodes so far:
 
 The costly policy acts if both accounts can pay for one more of its episodes. What such an episode costs is the mean of those
 that have been seen; before the first one it is what CPQ's model expects, from the policy's file. So the cheap policy
-begins, and as long as a costly episode costs no more than is expected of it, the mean over the episodes so far is inside the
-limit after each of them. A single episode of the costly policy is over the limit: where every episode must be inside, use a
-`Pacer`.
+begins. If that one is inside the limit, and as long as a costly episode costs no more than is expected of it, the mean over
+the episodes so far is inside the limit after each of them. A single episode of the costly policy is over the limit: where
+every episode must be inside, use a `Pacer`.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ringfence.deploy.artifact import Artifact
-from ringfence.deploy.costs import Terms, action_of, checked_cost, checked_observation, opened
+from ringfence.deploy.costs import Terms, action_of, checked_cost, checked_observation, numbers_of, opened
 from ringfence.deploy.policy import Policy
 from ringfence.errors import InvalidSetting
-from ringfence.values import is_number
 
 TURNS = "turns"  # the entry of a policy's metadata
 CHEAP, COSTLY = "cheap_actor", "costly_actor"  # the networks
@@ -49,8 +47,8 @@ class Expectation(NamedTuple):
                 "episodes"
             )
         given = artifact.metadata[TURNS]
-        known = isinstance(given, Mapping) and all(is_number(given.get(name)) for name in cls._fields)
-        found = cls(*(float(given[name]) for name in cls._fields)) if known else None
+        numbers = numbers_of(given, cls._fields)
+        found = cls(*numbers) if numbers else None
         if found is None or not 0.0 <= found.share <= 1.0 or found.cheap_cost < 0.0 or found.costly_cost < 0.0:
             raise InvalidSetting(f"the turns of this policy's file are not such: {given!r:.200}")
         return found
