@@ -33,8 +33,8 @@ def narrow_log(rows=2000, seed=0, obs=3, act=2, episode_length=50, low=-1.0, hig
 
 
 def still_with_costs(policy):
-    """The policy with gains for a pacer and a second policy to take turns with. Where it is told its costs it does nothing
-    in any state."""
+    """The policy with gains for a pacer and a second policy to take turns with. Paced it does nothing in any state; in turns
+    all its actions are 0.5."""
     from dataclasses import replace
 
     from ringfence.deploy import Network, Policy
@@ -43,7 +43,7 @@ def still_with_costs(policy):
     size = 2 * artifact.action_dim
     names = ("paced_actor", "cheap_actor", "costly_actor")
     layers = {f"{name}.0.weight": np.zeros((artifact.observation_dim, size)) for name in names}
-    layers |= {f"{name}.0.bias": np.zeros(size) for name in names}
+    layers |= {f"{name}.0.bias": np.full(size, 0.0 if name == "paced_actor" else np.arctanh(0.5)) for name in names}
     networks = {name: Network(name, ("observation",), "tanh-gaussian") for name in names}
     turns = {"cheap_cost": 1.0, "costly_cost": 90.0, "share": 0.1, "expected_return": 5.0}
     return Policy(

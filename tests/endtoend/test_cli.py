@@ -231,10 +231,14 @@ def test_evaluate_reports_return_and_cost_in_a_task(tmp_path, capsys):
         assert f"{told} and --sampled exclude each other" in refused(capsys, *words, told, "--sampled")
     assert "not allowed with argument" in refused(capsys, *words, "--paced", "--in-turns")
     still = still_with_costs(ringfence.Policy.load(policy)).save(tmp_path / "paced.safetensors")
-    for told in ([], ["--paced"], ["--in-turns"]):
-        assert main(["evaluate", str(still), *words[2:], "--json", *told]) == 0
-        result = json.loads(capsys.readouterr().out)
-        assert (result["per episode"]["episode cost"] == [0.0] * 3) == bool(told)
+    steps = {}
+    for told in ("", "--paced", "--in-turns"):
+        assert main(["evaluate", str(still), *words[2:], "--json", *filter(None, [told])]) == 0
+        found = json.loads(capsys.readouterr().out)["per episode"]
+        steps[told] = [cost / length for cost, length in zip(found["episode cost"], found["length"], strict=True)]
+    assert steps["--paced"] == [0.0] * 3
+    assert steps["--in-turns"] == pytest.approx([0.5] * 3, rel=1e-4)
+    assert steps[""] not in (steps["--paced"], steps["--in-turns"])
 
 
 def test_methods_lists_methods_and_settings(capsys):

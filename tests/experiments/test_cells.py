@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -65,15 +66,26 @@ def test_a_cell_leaves_a_small_result_with_evaluations_test_and_last_metrics(swe
     assert str(tmp_path) not in text  # a result is committed: it names no place of this machine
 
 
-def test_a_policy_that_has_gains_and_a_second_policy_is_tested_with_its_costs_too(sweep, tmp_path):
+def test_a_policy_that_has_gains_and_a_second_policy_is_tested_with_its_costs_too(sweep, tmp_path, monkeypatch):
+    """A step costs the mean torque: nothing with the pacer, a half in turns."""
+    horizons = []
+
+    def watched(of, policy, horizon):
+        horizons.append(horizon)
+        return of(policy, horizon=horizon)
+
+    for name in ("Pacer", "Turns"):
+        monkeypatch.setattr(cell_module, name, partial(watched, getattr(cell_module, name)))
     sweep.write_text(TASK + GRID)
     cell = read_sweep(sweep).cells[0]
     train_cell(cell, tmp_path / "run", sweep.parent / "log.h5")
     still = still_with_costs(ringfence.Policy.load(tmp_path / "run" / "policy.safetensors"))
     plain, told = (test(cell, still, 9) for test in (cell_module.test_policy, cell_module.test_with_costs))
-    for controlled in (told["paced"], told["in_turns"]):
-        assert plain["length"] == controlled["length"] == [9, 9]
-        assert controlled["episode_cost"] == [0.0, 0.0] != plain["episode_cost"]
+    assert horizons == [9, 9]
+    for kind, cost in (("paced", 0.0), ("in_turns", 4.5)):
+        assert plain["length"] == told[kind]["length"] == [9, 9]
+        assert told[kind]["episode_cost"] == pytest.approx([cost, cost], rel=1e-4)
+        assert told[kind]["episode_cost"] != plain["episode_cost"]
 
 
 ENDLESS = """
