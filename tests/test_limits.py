@@ -24,6 +24,14 @@ def test_without_a_horizon_a_cost_per_step_goes_on_forever():
     assert Limit.of(0.3, "step", discount=0.99).discounted == pytest.approx(0.3 / 0.01)
 
 
+@pytest.mark.parametrize("horizon", [1, 50, math.inf])
+def test_at_a_discount_of_0_only_the_first_step_counts(horizon):
+    """1 + 0 + 0 + ...: the discounted cost is that of one step."""
+    limit = Limit.of(0.3, "step", discount=0.0, horizon=horizon)
+    assert limit.discounted_steps == 1.0
+    assert limit.discounted == limit.per_step == 0.3
+
+
 @pytest.mark.parametrize(
     ("value", "kind", "options", "word"),
     [
@@ -31,6 +39,8 @@ def test_without_a_horizon_a_cost_per_step_goes_on_forever():
         (math.nan, "discounted", {}, "finite"),
         (10, "episode", {}, "horizon"),
         (10, "step", {"discount": 1.0}, "discount"),
+        (10, "step", {"discount": -0.1}, "discount"),
+        (10, "step", {"discount": math.nan}, "discount"),
         (10, "step", {"horizon": 0}, "horizon"),
         (10, "weekly", {}, "weekly"),
     ],

@@ -38,8 +38,8 @@ class Limit:
     horizon: float = math.inf
 
     def __post_init__(self) -> None:
-        if not 0 < self.discount < 1:
-            raise InvalidSetting(f"discount must lie strictly between 0 and 1, not {self.discount}")
+        if not 0 <= self.discount < 1:
+            raise InvalidSetting(f"discount must be a number from 0 up to (but not) 1, not {self.discount}")
         if not self.horizon > 0:
             raise InvalidSetting(f"horizon must be a positive number of steps, not {self.horizon}")
         if not 0 <= self.discounted <= LARGEST:

@@ -134,18 +134,93 @@ def test_each_acts_with_its_own_network_in_the_units_of_the_plant():
     np.testing.assert_allclose(turns(np.array([0.8])), [2 + 2 * np.tanh(0.3)], rtol=1e-6)
 
 
-def test_the_last_step_of_an_episode_counts_as_the_mean_of_the_others():
-    turns = Turns(ARTIFACT)
+def ended(turns, costs):
+    """Runs an episode to its end, of which `reset` is told the cost of the last step."""
+    for cost in (None, *costs[:-1]):
+        turns(np.zeros(1), cost)
+    turns.reset(cost=costs[-1])
+
+
+@pytest.mark.parametrize(("told", "last"), [(None, 0.2), (5.0, 5.0), (0, 0.0)])
+def test_the_last_step_costs_what_reset_is_told_or_else_the_mean_of_the_others(told, last):
+    turns = Turns(ARTIFACT, horizon=4)
     turns.reset()
     for cost in (None, 0.1, 0.3, 0.2):
         turns(np.zeros(1), cost)
-    turns.reset()
+    turns.reset(cost=told)
     assert turns.episodes == 1
-    assert turns.saved == pytest.approx(4 * PACE - 0.8)
-    discounted = 0.1 + 0.3 * DISCOUNT + 0.2 * DISCOUNT**2 + 0.2 * DISCOUNT**3
+    assert turns.saved == pytest.approx(4 * PACE - 0.6 - last)
+    discounted = 0.1 + 0.3 * DISCOUNT + 0.2 * DISCOUNT**2 + last * DISCOUNT**3
     assert turns.saved_discounted == pytest.approx(LIMIT - discounted)
+    saved = turns.saved
     turns.reset()  # an episode without a step is none
-    assert turns.episodes == 1
+    turns.reset(cost=3.0)
+    assert (turns.episodes, turns.saved) == (1, saved)
+
+
+BRIEF = replace(  # a pace of 1.5; an episode of both steps is credited with 3, and one step with 3 x 1 / (1 + 0.5) = 2
+    ARTIFACT, limit=3.0, discount=0.5, horizon=2, metadata={"turns": {**EXPECTED, "costly_cost": 4.0}}
+)
+
+
+@pytest.mark.parametrize(
+    ("costs", "saved_discounted", "saved"),
+    [([1.0], 2 - 1, 1.5 - 1), ([4.0], 2 - 4, 1.5 - 4), ([1.0, 3.0], 3 - 2.5, 3 - 4), ([1.0] * 3, 3 - 1.75, 4.5 - 3)],
+)
+def test_an_episode_is_credited_with_what_its_steps_stand_for(costs, saved_discounted, saved):
+    turns = Turns(BRIEF)
+    ended(turns, costs)
+    assert turns.saved_discounted == pytest.approx(saved_discounted)
+    assert turns.saved == pytest.approx(saved)
+
+
+def test_a_costly_episode_that_ended_early_is_charged_the_price_unless_it_took_more():
+    """The file expects 4 and, over the pace, 2 x (4 x 0.5 - 1.5) = 1. One step takes 3 - 2 more than it costs."""
+    turns = Turns(BRIEF)
+    for costs, saved_discounted, saved, costly_is_next in [
+        ([0.0, 0.0], 3.0, 3.0, True),  # cheap: 3 + 3 pay for 4, and 3 pays for 1
+        ([2.0], 3.0 + 3 - 4, 3.0 - 1, True),  # 2 + 1 is less than 4, and 2 - 1.5 less than 1: the prices
+        (
+            [3.5],
+            2.0 + 3 - 4.5,
+            2.0 - 2,
+            False,
+        ),  # 3.5 + 1 and 3.5 - 1.5 are more, and the new prices: 0 does not pay for 2
+        ([0.0, 0.0], 0.5 + 3, 0.0 + 3, True),  # cheap
+        ([0.5], 3.5 + 3 - 4.5, 3.0 - 2, False),  # the prices again: 1 does not pay for 2
+        ([0.0, 0.0], 2.0 + 3, 1.0 + 3, True),  # cheap
+        ([3.0, 1.0], 5.0 + 3 - 3.5, 4.0 - 1, True),  # complete: the prices are (4.5 + 3.5) / 2 and (2 + 1) / 2
+        ([0.5], 4.5 + 3 - 4, 3.0 - 1.5, True),
+    ]:
+        ended(turns, costs)
+        assert (turns.saved_discounted, turns.saved) == pytest.approx((saved_discounted, saved))
+        assert (turns.acting == "costly_actor") is costly_is_next
+
+
+@pytest.mark.parametrize(("falls", "crash"), [(0.5, 0.0), (1.0, 0.0), (0.5, 8.0), (1.0, 8.0)])
+def test_a_costly_policy_does_not_act_more_often_because_it_falls(falls, crash):
+    """Where it never falls, its episode takes 50 x (0.6 - 0.4) = 10 from the pace's account and a cheap one brings 5: a
+    share of 1/3. It falls after any number of steps, with a crash that costs 8 or without. What a crash costs over the
+    price, less than 8, may be missing on an account for a while."""
+    rng = np.random.default_rng(0)
+    expected = {**EXPECTED, "costly_cost": COSTLY / 0.1}
+    turns = Turns(replace(ARTIFACT, limit=4.0, discount=0.9, metadata={"turns": expected}))
+    acted, lengths, spent, discounted = [], [], [], []
+    for _ in range(300):
+        acted.append(turns.acting == "costly_actor")
+        fallen = acted[-1] and rng.random() < falls
+        costs = np.full(rng.integers(1, HORIZON) if fallen else HORIZON, COSTLY if acted[-1] else CHEAP)
+        costs[-1] += crash * fallen
+        ended(turns, costs)
+        lengths.append(len(costs))
+        spent.append(costs.sum())
+        discounted.append(discounted_sum(costs, 0.9))
+        assert np.sum(discounted) <= 4.0 * len(acted) + crash
+        assert np.sum(spent) <= 0.4 * np.sum(lengths) + crash + 1e-9
+    assert np.mean(discounted) <= 4.0
+    assert np.sum(spent) <= 0.4 * np.sum(lengths)
+    assert np.mean(acted) <= 1 / 3
+    assert np.mean(acted) > 0.1
 
 
 class Toll(gymnasium.Env):
@@ -177,6 +252,26 @@ def test_evaluation_tells_it_the_costs_and_resets_it_before_each_episode():
     assert 7 <= np.sum(found.costs > 0.7 * HORIZON) <= 10
 
 
+class Trip(Toll):
+    """It trips in its tenth step, which costs 3 more."""
+
+    def step(self, action):
+        observation, reward, _, truncated, info = super().step(action)
+        tripped = self.steps == 10
+        return observation, reward, tripped, truncated, {"cost": info["cost"] + 3.0 * tripped}
+
+
+def test_evaluation_tells_it_what_the_last_step_cost():
+    """All three are the cheap policy's: each is over the pace of 0.7, by 2.0."""
+    turns = Turns(replace(ARTIFACT, limit=70.0, metadata={"turns": {**EXPECTED, "costly_cost": 80.0}}))
+    found = evaluate(turns, Trip, episodes=3)
+    assert (turns.episodes, turns.costly_episodes) == (3, 0)
+    assert turns.saved == pytest.approx(3 * 10 * 0.7 - found.costs.sum())
+    credit = 70.0 * (1 - DISCOUNT**10) / (1 - DISCOUNT**HORIZON)
+    assert turns.saved_discounted == pytest.approx(3 * credit - found.discounted_costs.sum())
+    assert found.costs == pytest.approx([10 * (1 + np.tanh(0.2)) / 2 + 3] * 3)
+
+
 def test_a_file_without_a_second_policy_or_with_other_entries_is_refused(tmp_path):
     networks = {"actor": ARTIFACT.networks["actor"]}
     tensors = {name: value for name, value in TENSORS.items() if name.startswith("actor")}
@@ -198,6 +293,8 @@ def test_a_file_without_a_second_policy_or_with_other_entries_is_refused(tmp_pat
 def test_a_limit_and_a_horizon_are_needed(changes):
     with pytest.raises(InvalidSetting, match=f"a {next(iter(changes))} greater than 0 is needed"):
         Turns(ARTIFACT, **changes)
+    with pytest.raises(InvalidSetting, match="needs a discount below 1"):
+        Turns(replace(ARTIFACT, discount=1.0))
 
 
 def test_costs_and_observations_that_are_no_numbers_are_refused_and_nothing_is_counted():
@@ -207,6 +304,9 @@ def test_costs_and_observations_that_are_no_numbers_are_refused_and_nothing_is_c
     for cost in (None, -1.0, float("nan"), "much", True):
         with pytest.raises(NonFiniteValue, match="the cost of the step before"):
             turns(np.zeros(1), cost)
+    for cost in (-1.0, float("nan"), "much", True):
+        with pytest.raises(NonFiniteValue, match="the cost of the step before"):
+            turns.reset(cost=cost)
     for observation in (np.zeros(2), np.zeros((1, 1))):
         with pytest.raises(WrongShape, match="one observation of shape"):
             turns(observation, 0.1)

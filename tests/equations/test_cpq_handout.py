@@ -21,7 +21,6 @@ from ringfence.algorithms.cpq_expected import (
     NOISE,
     SHAKEN,
     SHAKEN_EPISODES,
-    TERMINATED,
     Candidates,
     Expected,
     gains_around_one,
@@ -48,7 +47,7 @@ from ringfence.algorithms.cpq_handout import (
     is_worth_saving,
     pacing_in_words,
 )
-from ringfence.algorithms.cpq_imagined import AIM, PREDICTED, SETTLED, Plant
+from ringfence.algorithms.cpq_imagined import AIM, HELD_OUT, PREDICTED, SETTLED, TERMINATED, Plant, held_out_rows
 from ringfence.data import Dataset
 from ringfence.networks import TanhGaussianActor
 from ringfence.optimise import Adam
@@ -119,7 +118,8 @@ def test_with_sources_a_row_has_the_mean_over_the_episodes_of_its_source():
 
 def test_cpq_asks_for_the_costs_of_episodes_at_its_own_discount(departed):
     columns = replace(departed, discount=0.5).columns(log_of_episodes())
-    assert list(columns) == ["episode_cost"] == [EPISODE_COST]
+    assert list(columns) == ["episode_cost", "held_out"] == [EPISODE_COST, HELD_OUT]
+    np.testing.assert_array_equal(columns[HELD_OUT], held_out_rows(log_of_episodes()))
     np.testing.assert_array_equal(columns[EPISODE_COST], episode_costs(log_of_episodes(), 0.5))
 
 
@@ -227,8 +227,8 @@ def test_the_clone_goes_down_its_loss(actor, batch):
 
 
 def costlier(network):
-    """With a cost of either sign, and an end that is likely in some states."""
-    moved = jnp.zeros(OBS + 3).at[COST].set(0.2).at[TERMINATION].set(0.8)
+    """With costs and rewards of either sign, and an end that is likely in some states."""
+    moved = jnp.zeros(OBS + 3).at[COST].set(0.2).at[REWARD].set(-0.25).at[TERMINATION].set(0.8)
     return eqx.tree_at(lambda mlp: mlp.layers[-1].bias, network, replace_fn=lambda bias: bias + moved)
 
 
@@ -262,15 +262,15 @@ def imagined_by_loops(plant, actor, starts, cost_of_end):
     """One candidate, episode and step after another, in float64; and how each episode went."""
     size, errors, low, high = (np.asarray(x, np.float64) for x in (plant.size, plant.errors, plant.low, plant.high))
     normals = [np.asarray(jax.random.normal(jax.random.fold_in(KEY, t), starts.shape)) for t in range(HORIZON)]
-    returned, cost, completed, ways = [], [], [], []
+    returned, cost, completed, ways, losses = [], [], [], [], []
     for gain in TURNED:
         earned = discounted = costs = steps = whole = 0.0
         for episode, start in enumerate(np.asarray(starts, np.float64)):
-            state, way = start, "completed"
+            state, way, rewards = start, "completed", []
             for t in range(HORIZON):
                 action = np.tanh(gain * reference.mlp(actor.mlp, state)[:ACT])
                 told = told_by(plant, np.concatenate([state, action])) * size
-                earned += told[REWARD]
+                rewards.append(told[REWARD])
                 discounted += DISCOUNT**t * max(told[COST], 0.0)
                 costs += max(told[COST], 0.0)
                 steps += 1
@@ -285,6 +285,9 @@ def imagined_by_loops(plant, actor, starts, cost_of_end):
                     discounted += DISCOUNT ** (t + 1) * cost_of_end
                     break
                 state = np.clip(state, low, high)
+            lost = min(np.mean(rewards), 0.0)  # after an early end a loss goes on, a gain does not
+            earned += sum(rewards) + (HORIZON - len(rewards)) * lost
+            losses.append(way != "completed" and lost < 0.0)
             whole += way == "completed"
             ways.append(way)
         pace = costs / steps / (1 - DISCOUNT)
@@ -292,13 +295,14 @@ def imagined_by_loops(plant, actor, starts, cost_of_end):
         returned.append(earned / len(starts))
         cost.append((discounted, pace))
         completed.append(whole / len(starts))
-    return np.array(returned), np.array(cost), np.array(completed), ways
+    return np.array(returned), np.array(cost), np.array(completed), ways, losses
 
 
 @pytest.mark.parametrize(("cost_of_end", "greater"), [(0.5, "pace"), (12.0, "discounted")])
 def test_imagined_episodes_are_those_of_a_loop_over_candidates_episodes_and_steps(plant, actor, cost_of_end, greater):
     starts = np.random.default_rng(6).normal(scale=0.5, size=(24, OBS)).astype(np.float32)
-    returned, cost, completed, ways = imagined_by_loops(plant, actor, starts, cost_of_end)
+    returned, cost, completed, ways, losses = imagined_by_loops(plant, actor, starts, cost_of_end)
+    assert 5 < sum(losses) < len(ways) - ways.count("completed") - 5
     assert min(ways.count(way) for way in ("completed", "terminated", "left")) > 5  # of 72
     assert 0.0 < completed.min() < completed.max() < 1.0
     assert np.all((cost[:, 0] > cost[:, 1]) == (greater == "discounted"))
@@ -966,13 +970,13 @@ def test_without_feedback_and_with_a_range_of_limits_there_is_no_clone_and_no_ch
 
 
 def test_a_stronger_anchor_keeps_the_gain_nearer_to_one(departed):
-    """Every gain is inside and the greatest earns most: 1 + 0.15 / (1 + 13 x 0.25)^2, and 1.15 where nothing terminated or
-    there is no anchor to grow. The return is that of 8 steps: the horizon is the log's."""
+    """Every gain is inside and the greatest earns most: 1 + 0.15 / (1 + 13 x 0.25)^2, and 1.15 where nothing terminated.
+    Without an anchor gains are as near to 1 as with one. The return is that of 8 steps: the horizon is the log's."""
     for method, terminated, growth in (
         (departed, 0.0, 1.0),
         (departed, 0.25, 1.0 + 13.0 * 0.25),
         (replace(departed, anchor=0.3, termination_anchor=2.0), 0.5, 2.0),
-        (replace(departed, anchor=0.0), 0.25, 1.0),
+        (replace(departed, anchor=0.0), 0.25, 1.0 + 13.0 * 0.25),
     ):
         gain = 1.0 + FARTHEST / growth**2
         choice = method.hand_out(settled(method, terminated=terminated)).choice

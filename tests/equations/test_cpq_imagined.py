@@ -8,20 +8,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import ringfence
 from ringfence.algorithms import Batch, Spec
 from ringfence.algorithms.cpq_imagined import (
     AIM,
     HALVED,
+    HELD_OUT,
     NETWORKS,
     PREDICTED,
     SETTLED,
     SLACK,
+    TERMINATED,
     TERMINATION_SIZE,
     UNDER_WAY,
     Imagined,
     Plant,
     falling,
     feedback_rate,
+    held_out_rows,
     in_parts,
     next_slack,
     plant_loss,
@@ -50,8 +54,8 @@ def forward(mlp, x):
 
 
 def of_either_sign(network):
-    """With costs and rewards of either sign."""
-    moved = jnp.zeros(OBS + 3).at[COST].set(0.12).at[REWARD].set(-0.1)
+    """With costs and rewards of either sign, and ends that are likely in some states."""
+    moved = jnp.zeros(OBS + 3).at[COST].set(0.12).at[REWARD].set(-0.1).at[TERMINATION].set(0.4)
     return eqx.tree_at(lambda mlp: mlp.layers[-1].bias, network, replace_fn=lambda bias: bias + moved)
 
 
@@ -86,22 +90,99 @@ def followed_by(batch):
     return np.asarray(rows)
 
 
-def squared_errors(plant, batch, size):
-    """For each column the mean of squares over the rows of a network's half, and over the networks, in NumPy."""
+def squared_errors(plant, batch, size, chosen=None):
+    """For each column the mean of squares over the chosen rows of a network's half, and over the networks, in NumPy. The
+    state that follows a termination does not count."""
     rows, followed = np.concatenate([batch.observations, batch.actions], -1), followed_by(batch) / size
+    chosen = np.ones(ROWS) if chosen is None else np.asarray(chosen, np.float64)
+    counts = np.tile(chosen[:, None], OBS + 3)
+    counts[:, :OBS] *= np.asarray(batch.continues)[:, None]
     halves = (slice(0, ROWS // 2), slice(ROWS // 2, None))
     squares = [
         (forward(net, rows[half]) - followed[half]) ** 2 for net, half in zip(plant.networks, halves, strict=True)
     ]
-    return np.mean([np.mean(each, 0) for each in squares], 0)
+    return np.mean(
+        [(each * counts[half]).sum(0) / counts[half].sum(0) for each, half in zip(squares, halves, strict=True)], 0
+    )
 
 
 def test_the_loss_sums_the_mean_squares_of_the_networks_and_comes_with_the_mean_of_each_column(plant, batch):
     size = np.array([0.4, 0.3, 0.9, 1.5, 2.0, 0.7])
     expected = squared_errors(plant, batch, size)
-    loss, squares = plant_loss(plant.networks, in_parts(batch, 2), jnp.asarray(size, jnp.float32))
+    loss, (learned, held) = plant_loss(plant.networks, in_parts(batch, 2), jnp.asarray(size, jnp.float32))
     assert float(loss) == pytest.approx(2.0 * expected.mean(), rel=1e-5)
-    np.testing.assert_allclose(squares, expected, rtol=1e-5)
+    np.testing.assert_allclose(learned, expected, rtol=1e-5)
+    assert np.all(np.isnan(held))
+
+
+# One row of each half is held out, of an episode that goes on
+HELD = np.array([0, 1, 0, 0, 1, 0], np.float32)
+
+
+@pytest.fixture
+def half_held(batch):
+    going_on = batch._replace(continues=jnp.asarray(batch.continues).at[np.flatnonzero(HELD)].set(1.0))
+    return going_on._replace(extras={HELD_OUT: jnp.asarray(HELD)[:, None]})
+
+
+def test_rows_that_are_held_out_measure_the_error_and_are_not_learned_from(plant, half_held):
+    size = np.array([0.4, 0.3, 0.9, 1.5, 2.0, 0.7])
+    parts = in_parts(half_held, 2)
+    loss, (learned, held) = plant_loss(plant.networks, parts, jnp.asarray(size, jnp.float32))
+    expected = squared_errors(plant, half_held, size, 1.0 - HELD)
+    assert float(loss) == pytest.approx(2.0 * expected.mean(), rel=1e-5)
+    np.testing.assert_allclose(learned, expected, rtol=1e-5)
+    np.testing.assert_allclose(held, squared_errors(plant, half_held, size, HELD), rtol=1e-5)
+    after, error = plant.fit(half_held, STEPS)
+    of_held = squared_errors(plant, half_held, np.asarray(after.size), HELD)[: OBS + 1]
+    np.testing.assert_allclose(after.errors, of_held, rtol=1e-4)
+    assert float(error) == pytest.approx(of_held.mean(), rel=1e-4)
+
+    other = half_held._replace(rewards=half_held.rewards + 5.0 * HELD)  # other rows that are held out
+    one, two = (
+        jax.grad(plant_loss, has_aux=True)(plant.networks, in_parts(rows, 2), plant.size)[0]
+        for rows in (half_held, other)
+    )
+    assert all(map(np.array_equal, *map(jax.tree.leaves, (one, two))))
+
+
+def log_with(lengths):
+    ends = np.zeros(sum(lengths), bool)
+    ends[np.cumsum(lengths) - 1] = True
+    numbers = np.random.default_rng(1).uniform(size=(ends.size, 3)).astype(np.float32)
+    return ringfence.Dataset.from_arrays(
+        observations=numbers, actions=numbers[:, :1] - 0.5, rewards=numbers[:, 0], costs=numbers[:, 1],
+        next_observations=numbers, terminations=np.zeros_like(ends), truncations=ends,
+    )  # fmt: skip
+
+
+def test_every_tenth_episode_is_held_out_and_of_fewer_episodes_the_last_tenth_of_each():
+    lengths = [3, 4] * 11
+    expected = np.repeat([i in (9, 19) for i in range(22)], lengths)
+    np.testing.assert_array_equal(held_out_rows(log_with(lengths)), expected[:, None].astype(np.float32))
+    few = held_out_rows(log_with([20, 9, 35]))[:, 0]
+    np.testing.assert_array_equal(np.flatnonzero(few), [18, 19, 61, 62, 63])
+
+
+def test_networks_that_know_a_small_log_by_heart_do_not_count_as_a_model_of_it():
+    """100 rows in which nothing follows from anything: all of them can be learned, none of the others explained."""
+    rng = np.random.default_rng(4)
+    states, following = rng.normal(size=(2, 100, 3)).astype(np.float32)
+    actions, costs = rng.uniform(-1, 1, size=(100, 1)), rng.uniform(size=100)
+    columns = [jnp.asarray(x, jnp.float32) for x in (states, actions, costs, costs, following, np.ones(100))]
+    held = jnp.asarray(np.arange(100) % 10 == 9, jnp.float32)[:, None]
+
+    def error_with(extras):
+        def one(plant, key):
+            rows = jax.random.randint(key, (128,), 0, 100)
+            drawn = [x[rows] for x in columns]
+            return plant.fit(Batch(*drawn, starts=columns[0][:8], extras={k: v[rows] for k, v in extras.items()}), 800)
+
+        plant, _ = jax.lax.scan(one, Plant.create(Spec(3, 1), (32, 32), KEY), jax.random.split(KEY, 800))
+        return float(plant.error)
+
+    assert error_with({}) < 0.5 * PREDICTED
+    assert error_with({HELD_OUT: held}) > 0.7
 
 
 def test_a_network_learns_from_its_own_part_of_the_batch_alone(plant, batch):
@@ -175,7 +256,9 @@ def test_each_column_has_a_part_in_the_first_step(plant, batch, fitted, share):
     rows = np.concatenate([batch.observations, batch.actions], -1)
     for number, half in enumerate((slice(0, ROWS // 2), slice(ROWS // 2, None))):
         told = forward(plant.networks[number], rows[half])
-        gradient = 2.0 * np.mean(told - followed_by(batch)[half] / size, 0) / (OBS + 3)
+        counts = np.ones((ROWS // 2, OBS + 3))
+        counts[:, :OBS] *= np.asarray(batch.continues)[half, None]
+        gradient = 2.0 * ((told - followed_by(batch)[half] / size) * counts).sum(0) / counts.sum(0) / (OBS + 3)
         assert np.abs(gradient).min() > 1e-4
         was, now = (np.asarray(each.networks[number].layers[-1].bias) for each in (plant, after))
         np.testing.assert_allclose(now - was, -4e-3 * share * np.sign(gradient), rtol=2e-2, atol=1e-7)
@@ -184,21 +267,47 @@ def test_each_column_has_a_part_in_the_first_step(plant, batch, fitted, share):
 def test_errors_are_running_means_of_states_and_cost_and_the_error_is_their_mean(plant, batch):
     plant = replace(plant, errors=jnp.asarray([0.1, 0.2, 0.3, 0.8]))
     assert float(plant.error) == pytest.approx((0.1 + 0.2 + 0.3 + 0.8) / 4, rel=1e-6)
-    for fitted, rate in ((0, 1.0), (1, 0.5), (4, 0.2), (99, 0.01), (10_000, 0.01)):
+    for fitted, rate, of_errors in (
+        (0, 1.0, 1.0),
+        (1, 0.5, 0.5),
+        (4, 0.2, 0.2),
+        (99, 0.01, 0.02),
+        (10_000, 0.01, 0.02),
+    ):
         size = np.sqrt((1 - rate) * np.asarray(plant.size) ** 2 + rate * np.mean(followed_by(batch) ** 2, 0))
         size[TERMINATION] = TERMINATION_SIZE
         now = squared_errors(plant, batch, size)[: OBS + 1]
-        after, error = replace(plant, fitted=jnp.asarray(fitted)).fit(batch, STEPS)
-        np.testing.assert_allclose(after.errors, (1 - rate) * np.asarray(plant.errors) + rate * now, rtol=1e-4)
+        after, error = replace(plant, fitted=jnp.asarray(fitted)).fit(batch, 500)
+        expected = (1 - of_errors) * np.asarray(plant.errors) + of_errors * now
+        np.testing.assert_allclose(after.errors, expected, rtol=1e-4)
         assert float(after.error) == pytest.approx(float(np.asarray(after.errors).mean()), rel=1e-5)
         assert float(error) == pytest.approx(now.mean(), rel=1e-4)  # that of this batch
 
 
-def test_rewards_and_terminations_do_not_count_as_errors(plant, batch):
-    other = batch._replace(rewards=100.0 * batch.rewards + 50.0, continues=1.0 - batch.continues)
+def test_rewards_do_not_count_as_errors(plant, batch):
+    other = batch._replace(rewards=100.0 * batch.rewards + 50.0)
     one, two = (plant.fit(rows, STEPS) for rows in (batch, other))
     np.testing.assert_array_equal(one[0].errors, two[0].errors)
     assert float(one[1]) == float(two[1])
+
+
+def test_what_stands_in_for_the_state_after_a_termination_is_not_learned(plant, batch):
+    ended = np.asarray(batch.continues) == 0.0
+    assert 0 < ended.sum() < ROWS
+    other = batch._replace(next_observations=jnp.where(ended[:, None], batch.observations, batch.next_observations))
+    assert not np.array_equal(other.next_observations, batch.next_observations)
+    one, two = (
+        jax.grad(plant_loss, has_aux=True)(plant.networks, in_parts(rows, 2), plant.size) for rows in (batch, other)
+    )
+    assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(*map(jax.tree.leaves, (one, two)), strict=True))
+
+
+def test_the_size_of_a_small_column_is_its_own(plant, batch):
+    small = batch._replace(costs=jnp.full(ROWS, 1e-4))
+    plant = replace(plant, fitted=jnp.asarray(10_000), size=plant.size.at[COST].set(1e-4))
+    for _ in range(30):
+        plant, _ = plant.fit(small, STEPS)
+    assert float(plant.size[COST]) == pytest.approx(1e-4, rel=1e-4)
 
 
 def test_states_are_left_where_a_column_is_a_tenth_of_its_range_outside_the_log(plant):
@@ -261,7 +370,7 @@ def test_it_learns_a_linear_plant():
     plant, losses = jax.lax.scan(one, Plant.create(Spec(2, 1), (16,), KEY), jax.random.split(KEY, 2000))
     assert float(losses[-100:].mean()) < 0.01
     told = plant(log.observations, log.actions)
-    assert float(jnp.sqrt(jnp.mean((told.observations - log.next_observations) ** 2))) < 0.03
+    assert float(jnp.sqrt(jnp.mean((told.observations - log.next_observations)[goes_on] ** 2))) < 0.03
     assert float(jnp.mean(jnp.abs(told.costs - log.costs))) < 0.05
     assert float(jnp.mean(jnp.abs(told.rewards - log.rewards))) < 0.25  # a twentieth of their spread
     assert np.mean((np.asarray(told.terminated) > 0.5) == ~goes_on) > 0.97
@@ -281,10 +390,10 @@ def imagined_once(seed=0, times=None):
 
 
 def test_a_step_of_every_episode_is_the_loop_over_them(plant, actors, batch):
-    """Times from 0 to the horizon, some rows lost: each row by hand."""
+    """Times from 0 to the horizon, some rows lost, some terminated: each row by hand."""
     before = imagined_once(times=np.arange(UNDER_WAY) % HORIZON)
     after = before.advance(plant, *modes(actors), batch.starts, DISCOUNT)
-    late, complete, lost_rows = ([[], []] for _ in range(3))
+    late, complete, lost_rows, ends = ([[], []] for _ in range(4))
     for i in range(UNDER_WAY):
         state = np.asarray(before.observations[i], np.float64)
         half = int(i >= HALF)
@@ -294,6 +403,8 @@ def test_a_step_of_every_episode_is_the_loop_over_them(plant, actors, batch):
         time = i % HORIZON
         total = float(before.discounted[i]) + DISCOUNT**time * cost
         lost = bool(np.any(np.abs(following) > 1.5 + 0.1 * 3.0))
+        ends[half].append(not lost and told[TERMINATION] > TERMINATED)
+        lost |= told[TERMINATION] > TERMINATED
         lost_rows[half].append(lost)
         if time >= HORIZON // 2:
             late[half].append(cost)
@@ -306,7 +417,7 @@ def test_a_step_of_every_episode_is_the_loop_over_them(plant, actors, batch):
             np.testing.assert_allclose(after.observations[i], np.clip(following, -1.5, 1.5), rtol=1e-3, atol=1e-4)
             assert int(after.times[i]) == time + 1
             assert float(after.discounted[i]) == pytest.approx(total, rel=1e-4)
-    assert all(0 < sum(rows) < HALF for rows in lost_rows)  # both happen
+    assert all(0 < sum(ended) < sum(rows) < HALF for rows, ended in zip(lost_rows, ends, strict=True))  # all happen
     assert all(0.0 == min(costs) < max(costs) for costs in late)
     pace = [0.1 * LIMIT + 0.005 * (np.mean(costs) - 0.1 * LIMIT) for costs in late]
     np.testing.assert_allclose(after.pace, pace, rtol=1e-4)
@@ -326,7 +437,7 @@ def test_a_constant_cost_is_found_whatever_the_horizon(actors, batch):
     """A plant that stands still and costs 0.3 a step: 0.3 / (1 - discount) from the start, and as a pace."""
     plant = Plant.create(Spec(OBS, ACT), (8,), KEY)
     still = jax.tree.map(jnp.zeros_like, plant.networks[0])
-    still = eqx.tree_at(lambda mlp: mlp.layers[-1].bias, still, jnp.asarray([0, 0, 0, 0.3, -7.0, 1.0]))
+    still = eqx.tree_at(lambda mlp: mlp.layers[-1].bias, still, jnp.asarray([0, 0, 0, 0.3, -7.0, 0.0]))
     plant = replace(plant, networks=(still, still), low=jnp.full(OBS, -9.0), high=jnp.full(OBS, 9.0))
     imagined = Imagined.create(Spec(OBS, ACT, horizon=HORIZON), jnp.asarray([LIMIT]), DISCOUNT, KEY)
     step = jax.jit(lambda x: x.advance(plant, *modes(actors), batch.starts, DISCOUNT))

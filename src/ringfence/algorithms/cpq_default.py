@@ -19,8 +19,8 @@ from ringfence.algorithms.cpq import Actions, OODActions, PaperCPQ, PerState, Sc
 from ringfence.algorithms.cpq_clone import EPISODE_COST, Clone, episode_costs
 from ringfence.algorithms.cpq_departures import (
     alpha_step_where_ood,
+    anchor_growth,
     anchor_loss,
-    anchor_on,
     averaging_rate,
     cost_target_beyond_the_end,
     one_ood_action,
@@ -31,7 +31,15 @@ from ringfence.algorithms.cpq_departures import (
 )
 from ringfence.algorithms.cpq_expected import EPISODES, Candidates
 from ringfence.algorithms.cpq_handout import HandedOut, export_with_choice, hand_out_of, is_chosen
-from ringfence.algorithms.cpq_imagined import Controller, Imagined, Plant, feedback_rate, next_slack
+from ringfence.algorithms.cpq_imagined import (
+    HELD_OUT,
+    Controller,
+    Imagined,
+    Plant,
+    feedback_rate,
+    held_out_rows,
+    next_slack,
+)
 from ringfence.algorithms.cpq_limits import (
     LimitBlind,
     band_limits,
@@ -59,7 +67,7 @@ class AveragedState(State):
 
     step: Int[Array, ""]
     averaged_actor: TanhGaussianActor
-    anchor: Scalar  # weight of `anchor_loss` on this log
+    growth: Scalar  # of the anchor on this log: 1, or more where episodes terminated
     slack: Float[Array, " bands"]  # the actor is held to slack x l; one for each band of a range of limits
     plant: Plant | None  # where feedback sets the slack
     imagined: Imagined | None
@@ -83,7 +91,7 @@ class CPQ(PaperCPQ):
     cvae_steps: int = 5_000  # AUROC 0.80 where 20,000 give 0.85 (noise of 0.3), in a quarter of the time
 
     anchor: float = 1.5  # weight of `anchor_loss` where no logged episode terminated
-    termination_anchor: float = 13.0  # what it grows by with the share of episodes that terminated, see `anchor_on`
+    termination_anchor: float = 13.0  # what it grows by with the share of episodes that terminated, see `anchor_growth`
     unsafe_anchor: float = 0.1  # of an unsafe logged action, where that of a safe one is 1, see `safe_weights`
     target_noise: float = 0.1  # on the next actions that the critics back up, in units of half the range of an action
     recovery_weight: float = 3.0  # of the excess of Qc over the limit, see `penalised_value`
@@ -114,7 +122,7 @@ class CPQ(PaperCPQ):
     def init(self, key: PRNGKeyArray, limit: Scalar, spec: Spec) -> AveragedState:
         printed = super().init(key, limit, spec)
         failed = 0.0 if self.episode_end == "ends" else spec.terminated  # an end that belongs to the task is no failure
-        anchor = jnp.asarray(anchor_on(self.anchor, failed, self.termination_anchor), jnp.float32)
+        growth = jnp.asarray(anchor_growth(failed, self.termination_anchor), jnp.float32)
         bands = band_limits(self.limits, limit)
         plant, imagined, clone, costly, starts = None, None, None, None, None
         if self.feedback > 0.0:
@@ -130,7 +138,7 @@ class CPQ(PaperCPQ):
             **vars(printed),
             step=jnp.zeros((), jnp.int32),
             averaged_actor=printed.actor,
-            anchor=anchor,
+            growth=growth,
             slack=jnp.ones_like(bands),
             plant=plant,
             imagined=imagined,
@@ -140,8 +148,8 @@ class CPQ(PaperCPQ):
         )
 
     def columns(self, dataset: Dataset) -> Mapping[str, np.ndarray]:
-        """What the episode of each row cost, for the safe clone."""
-        return {EPISODE_COST: episode_costs(dataset, self.discount)}
+        """What the episode of each row cost, for the safe clone, and which rows measure the model of the plant."""
+        return {EPISODE_COST: episode_costs(dataset, self.discount), HELD_OUT: held_out_rows(dataset)}
 
     def update_detector(self, state: State, batch: Batch, key: PRNGKeyArray) -> tuple[State, Metrics]:
         """Lines 4 and 5; the model of the plant and the clones learn from the same batches."""
@@ -242,7 +250,7 @@ class CPQ(PaperCPQ):
         logged_cost = critics.cost(batch.observations, batch.actions)
         weights = safe_weights(logged_cost, limit, self.unsafe_anchor)
         loss = -jnp.mean(self.actor_objective(qr, qc, limit))
-        loss += state.anchor * anchor_loss(actions[0], batch.actions, weights)
+        loss += self.anchor * state.growth * anchor_loss(actions[0], batch.actions, weights)
         return loss, {"actor_loss": loss, "indicator": jnp.mean(qc <= limit), **means}
 
     def policy_actor(self, state: State) -> TanhGaussianActor:
@@ -268,9 +276,8 @@ class CPQ(PaperCPQ):
         if state.clone is None or state.starts is None or state.plant is None:
             return None
         end = jnp.asarray(self.cost_of_end(state.limit), jnp.float32)
-        growth = state.anchor / self.anchor if self.anchor > 0.0 else jnp.ones(())
         policies = state.averaged_actor, state.clone, state.costly
-        return Candidates(state.plant, *policies, state.starts, state.limit, end, growth)
+        return Candidates(state.plant, *policies, state.starts, state.limit, end, state.growth)
 
     def export(self, state: State) -> Export:
         assert isinstance(state, AveragedState)

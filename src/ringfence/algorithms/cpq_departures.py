@@ -85,11 +85,11 @@ def anchor_loss(actions: Actions, logged: Actions, weights: PerState) -> Scalar:
     return jnp.mean(weights[:, None] * (actions - logged) ** 2)
 
 
-def anchor_on(anchor: float, terminated: float, growth: float) -> float:
-    """The anchor's weight on a log of which the share `terminated` of the episodes terminated. Those episodes show that the
-    log's own noise was enough to fail. A displacement of the same size that does not change sign from step to step leaves
-    the states of the log sooner than noise does, and no critic of single actions sees that."""
-    return anchor * (1.0 + growth * terminated)
+def anchor_growth(terminated: float, growth: float) -> float:
+    """What the anchor's weight is multiplied by on a log of which the share `terminated` of the episodes terminated. Those
+    episodes show that the log's own noise was enough to fail. A displacement of the same size that does not change sign
+    from step to step leaves the states of the log sooner than noise does, and no critic of single actions sees that."""
+    return 1.0 + growth * terminated
 
 
 def averaging_rate(step: Int[Array, ""]) -> Scalar:

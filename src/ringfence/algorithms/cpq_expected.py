@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ringfence.algorithms.cpq_clone import Clone
-from ringfence.algorithms.cpq_imagined import Controller, Plant
+from ringfence.algorithms.cpq_imagined import TERMINATED, Controller, Plant
 from ringfence.networks import TanhGaussianActor
 
 Scalar = Float[Array, ""]
@@ -25,9 +25,6 @@ CLONE_GAIN = 1.03  # earns 1 % more on Walker2d; with 1.12 the clone falls there
 EPISODES = 32  # imagined for each candidate
 NOISE = 0.7  # of what a network of the model leaves unexplained, where no logged episode terminated
 SHAKEN, SHAKEN_EPISODES = 0.5, 128  # the noise in episodes that show whether a policy falls, and how many there are
-TERMINATED = (
-    0.15  # an imagined episode ends where an end is likelier; docs/cpq.md has what the model says before a fall
-)
 
 
 class Expected(NamedTuple):
@@ -44,7 +41,8 @@ def imagine(
 ) -> Expected:  # fmt: skip
     """Whole episodes in the model, from the same starts and with the same disturbances for every candidate: `noise` times
     what is left unexplained of each column. An episode ends where the model expects termination and where it leaves the
-    log's states; what would have followed costs `cost_of_end` and earns nothing."""
+    log's states; what would have followed costs `cost_of_end`, and earns nothing, or what its steps lost on average: an end
+    is no way to save a loss."""
     spread = noise * jnp.sqrt(plant.errors[:-1]) * plant.size[: starts.shape[-1]]
 
     def step(carry: tuple[Array, Array, Array], time: Array) -> tuple[tuple[Array, Array, Array], None]:
@@ -60,6 +58,8 @@ def imagine(
     shape = starts.shape[:2]
     begun = (starts, jnp.ones(shape), jnp.zeros((4, *shape)))
     (_, alive, sums), _ = jax.lax.scan(step, begun, jnp.arange(horizon))
+    earned, _, _, lasted = sums
+    sums = sums.at[0].add((horizon - lasted) * jnp.minimum(earned / lasted, 0.0))
     returned, discounted, costs, steps = sums.mean(-1)
     pace = costs / steps / (1.0 - discount)
     beyond = jnp.mean(alive, -1) * discount**horizon * pace

@@ -7,7 +7,8 @@ while imagined episodes of the policy cost less than l, and shrinks while they c
 
 The model is the mean of two networks, (s, a) to (s' - s, c, r, whether the episode terminates). They learn in the stage of
 the detector, from the same batches, and are then fixed. The mean is much better than either network: errors of a single one
-add up over an episode, and in the mean they cancel in part. The episodes go on by one step with each update of the policy,
+add up over an episode, and in the mean they cancel in part. A tenth of the episodes is held out: networks that know a small
+log by heart explain all of it, and nothing else. The episodes go on by one step with each update of the policy,
 so that they cost one small pass. Half of them follow the actor and half its average; the one that costs more counts. With a
 range of limits each half has episodes of every band of limits, and each band its own slack. Which policy is handed out in
 the end is in `cpq_handout.py`.
@@ -20,10 +21,12 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ringfence.algorithms.interface import Batch, Spec
+from ringfence.data.dataset import Dataset
 from ringfence.networks import MLP, pairs, polyak
 from ringfence.optimise import Adam, falling
 
@@ -36,7 +39,13 @@ NETWORKS = 2
 FITTED = Adam(4e-3)  # falls to 0 as a cosine
 OUTSIDE = 0.1  # of a column's range in the log: further out an episode begins anew
 PREDICTED = 0.06  # with a greater error of the model there is no feedback
+HELD_OUT = "held_out"  # the column that says which rows measure the model's error and are not learned from
+ONE_IN = 10  # of the episodes is held out
+ERROR_MEMORY = 0.1  # of the steps of the fit: what the errors are averaged over
 TERMINATION_SIZE = 0.3  # of the column that says whether an episode terminates; its own mean square is nearly 0
+TERMINATED = (
+    0.15  # an imagined episode ends where an end is likelier; docs/cpq.md has what the model says before a fall
+)
 AIM = 0.97  # of the limit
 SLACK = (0.8, 1.2)
 SETTLED = 2500  # steps of the policy before its cost says anything
@@ -58,7 +67,10 @@ class Plant(eqx.Module):
     networks: tuple[MLP, ...]
     optimiser: optax.OptState
     fitted: Int[Array, ""]  # steps
-    errors: Float[Array, " obs_and_cost"]  # running means of squares: the share of each column that is left unexplained
+    errors: Float[
+        Array, " obs_and_cost"
+    ]  # running means of squares: the share of each column that is left unexplained in
+    # rows that are held out
     size: Float[Array, " columns"]  # root mean square
     low: Float[Array, " obs"]  # of the log's states seen so far
     high: Float[Array, " obs"]
@@ -103,12 +115,13 @@ class Plant(eqx.Module):
         """One of `steps` steps of Adam on the squared error, and the error of states and costs. Each network learns from a
         part of the batch of its own, so that their errors have less in common."""
         rate = jnp.maximum(0.01, 1.0 / (1.0 + self.fitted))
-        size = jnp.sqrt((1.0 - rate) * self.size**2 + rate * jnp.mean(what_followed(batch) ** 2, 0)) + 1e-6
-        size = size.at[-1].set(TERMINATION_SIZE)
+        size = jnp.sqrt((1.0 - rate) * self.size**2 + rate * jnp.mean(what_followed(batch) ** 2, 0))
+        size = jnp.maximum(size, 1e-6).at[-1].set(TERMINATION_SIZE)
         parts = in_parts(batch, len(self.networks))
-        gradient, squares = jax.grad(plant_loss, has_aux=True)(self.networks, parts, size)
+        gradient, (learned, held) = jax.grad(plant_loss, has_aux=True)(self.networks, parts, size)
         moved, optimiser = FITTED.step(gradient, self.optimiser, self.networks)
-        found = squares[: self.errors.size]
+        found = jnp.where(jnp.isfinite(held), held, learned)[: self.errors.size]
+        rate = jnp.maximum(1.0 / (ERROR_MEMORY * steps), 1.0 / (1.0 + self.fitted))
         return replace(
             self,
             networks=polyak(self.networks, moved, falling(self.fitted / steps)),
@@ -121,10 +134,26 @@ class Plant(eqx.Module):
         ), jnp.mean(found)
 
 
+def held_out_rows(dataset: Dataset) -> Float[np.ndarray, "rows 1"]:
+    """1 for the rows of every tenth episode, or, in a log of fewer than ten, for the last tenth of each; 0 for others."""
+    lengths = dataset.episode_ends - dataset.episode_starts
+    if len(lengths) >= ONE_IN:
+        held = np.repeat(np.arange(len(lengths)) % ONE_IN == ONE_IN - 1, lengths)
+    else:
+        held = np.concatenate([np.arange(length) >= length - length // ONE_IN for length in lengths])
+    return held[:, None].astype(np.float32)
+
+
 def what_followed(batch: Batch) -> Float[Array, "batch columns"]:
     """s' - s, c, r and whether the episode terminated."""
     numbers = jnp.stack([batch.costs, batch.rewards, 1.0 - batch.continues], -1)
     return jnp.concatenate([batch.next_observations - batch.observations, numbers], -1)
+
+
+def what_counts(batch: Batch) -> Float[Array, "batch columns"]:
+    """1 for each number of `what_followed` that the log has. After a termination nothing follows: s' stands in for it."""
+    states = jnp.broadcast_to(batch.continues[:, None], batch.observations.shape)
+    return jnp.concatenate([states, jnp.ones((states.shape[0], 3))], -1)
 
 
 def in_parts(batch: Batch, count: int) -> list[Batch]:
@@ -134,22 +163,27 @@ def in_parts(batch: Batch, count: int) -> list[Batch]:
 
     def part(number: int) -> Batch:
         cut = slice(number * rows, (number + 1) * rows)
-        return batch._replace(**{name: getattr(batch, name)[cut] for name in names})
+        extras = {name: column[cut] for name, column in batch.extras.items()}
+        return batch._replace(**{name: getattr(batch, name)[cut] for name in names}, extras=extras)
 
     return [part(number) for number in range(count)] if rows else [batch] * count
 
 
 def plant_loss(
     networks: Sequence[MLP], parts: Sequence[Batch], size: Float[Array, " columns"]
-) -> tuple[Scalar, Float[Array, " columns"]]:
-    """The squared error of each network on its part, summed over the networks, and the mean over them for each column."""
-    squares = jnp.stack(
-        [
-            jnp.mean((network(pairs(part.observations, part.actions)) - what_followed(part) / size) ** 2, 0)
-            for network, part in zip(networks, parts, strict=True)
-        ]
-    )
-    return jnp.sum(jnp.mean(squares, 1)), jnp.mean(squares, 0)
+) -> tuple[Scalar, tuple[Float[Array, " columns"], Float[Array, " columns"]]]:
+    """The squared error of each network on the rows of its part that are not held out, summed over the networks; and for
+    each column the mean square of those rows and of the rows that are held out (NaN without any), over the networks."""
+    sums, counts = [], []  # of the rows that are learned from, and of those that are held out
+    for network, part in zip(networks, parts, strict=True):
+        squares = (network(pairs(part.observations, part.actions)) - what_followed(part) / size) ** 2
+        out = part.extras[HELD_OUT] if HELD_OUT in part.extras else jnp.zeros((squares.shape[0], 1))
+        weights = jnp.stack([1.0 - out, out]) * what_counts(part)
+        sums.append(jnp.sum(weights * squares, 1))
+        counts.append(jnp.sum(weights, 1))
+    means = jnp.stack([total[0] / jnp.maximum(count[0], 1.0) for total, count in zip(sums, counts, strict=True)])
+    held = jnp.stack(sums).sum(0)[1] / jnp.stack(counts).sum(0)[1]
+    return jnp.sum(jnp.mean(means, 1)), (jnp.mean(means, 0), held)
 
 
 class Imagined(eqx.Module):
@@ -182,11 +216,11 @@ class Imagined(eqx.Module):
     def advance(
         self, plant: Plant, actor: Controller, average: Controller, starts: Float[Array, "starts obs"], discount: float
     ) -> "Imagined":
-        """One step of every episode. One that reaches the horizon, or states far from the log's, begins anew in a state that
-        a logged episode starts in."""
+        """One step of every episode. One that reaches the horizon, terminates or leaves the log's states begins anew in a
+        state that a logged episode starts in."""
         by_actor, by_average = jnp.split(self.observations, 2)
         actions = jnp.concatenate([actor(by_actor), average(by_average)])
-        following, costs, _, _ = plant(self.observations, actions)
+        following, costs, _, terminated = plant(self.observations, actions)
         discounted = self.discounted + discount**self.times * costs
 
         late = self.times >= self.horizon // 2
@@ -196,7 +230,7 @@ class Imagined(eqx.Module):
         whole = complete & (self.steps >= self.horizon)  # the first ones did not begin at a start
         from_start = _towards(self.from_start, discounted + beyond, whole, 0.05)
 
-        anew = complete | plant.left(following)
+        anew = complete | (terminated > TERMINATED) | plant.left(following)
         fresh = starts[jnp.arange(UNDER_WAY) % starts.shape[0]]
         return replace(
             self,

@@ -88,7 +88,7 @@ class CPQSettings:
         return replace(state, detector=detector), report
 
     def policy_actor(self, state: State) -> TanhGaussianActor:
-        """The actor that is handed out."""
+        """The learned policy: the actor itself; in `CPQ` its average over the steps."""
         return state.actor
 
     def diagnose(self, state: State, sample: Sample, key: PRNGKeyArray) -> Metrics:

@@ -19,8 +19,9 @@ CEILING_SLACK = 1.25  # a stitched policy may earn somewhat more than any one lo
 
 
 def cpq_diagnostics(state: Any, policy: TanhGaussianActor, sample: Sample, key: PRNGKeyArray) -> Metrics:
-    """How the critics compare with what the log shows really followed, and what the detector says. `policy` is the actor
-    that is handed out."""
+    """How the critics compare with what the log shows really followed, and what the detector says. `policy` is the learned
+    policy: the actor, or with `CPQ` its average. It is measured as it is, even if it is handed out with a gain or a clone is
+    handed out in its place."""
     batch, critics = sample.batch, state.critics
     actions, _ = sample_tanh(state.actor(batch.observations), key)
     start_actions = policy.mode(sample.starts)

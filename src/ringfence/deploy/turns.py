@@ -8,11 +8,19 @@ accounts over all episodes so far:
     discounted   the sum of (l - an episode's discounted cost)
     pace         the sum of (the pace l (1 - discount) - the cost) of every step
 
-The costly policy acts if both accounts can pay for one more of its episodes. What such an episode costs is the mean of those
-that have been seen; before the first one it is what CPQ's model expects, from the policy's file. So the cheap policy
-begins. If that one is inside the limit, and as long as a costly episode costs no more than is expected of it, the mean over
-the episodes so far is inside the limit after each of them. A single episode of the costly policy is over the limit: where
-every episode must be inside, use a `Pacer`.
+The costly policy acts if both accounts can pay for one more of its episodes. The price of one is what the complete ones took
+from the account on average; before there is one it is what CPQ's model expects, from the policy's file. So the cheap policy
+begins.
+
+An episode that ends before the horizon saves nothing by that. It is credited with the part of l that its n steps stand for,
+l (1 - discount^n) / (1 - discount^horizon), and the rest of l counts as its cost. If the costly policy acted, the account is
+charged the price where the episode took less, and the price stays; where it took more, it counts as a complete one. So a
+costly policy that falls does not act more often for it.
+
+As long as no cheap episode takes more from an account than it is credited with, and no costly one more than the price, the
+mean over the episodes so far is inside the limit after each of them, discounted and per step. If one takes more, cheap
+episodes pay it back. A single episode of the costly policy is over the limit: where every episode must be inside, use a
+`Pacer`.
 """
 
 from pathlib import Path
@@ -24,6 +32,7 @@ from ringfence.deploy.artifact import Artifact
 from ringfence.deploy.costs import Terms, action_of, checked_cost, checked_observation, numbers_of, opened
 from ringfence.deploy.policy import Policy
 from ringfence.errors import InvalidSetting
+from ringfence.limits import discounted_steps
 
 TURNS = "turns"  # the entry of a policy's metadata
 CHEAP, COSTLY = "cheap_actor", "costly_actor"  # the networks
@@ -59,17 +68,44 @@ def can_take_turns(artifact: Artifact) -> bool:
     return TURNS in artifact.metadata and {CHEAP, COSTLY} <= set(artifact.networks)
 
 
+class Price(NamedTuple):
+    """What one more episode of the costly policy is expected to take from an account."""
+
+    expected: float  # by CPQ's model
+    total: float = 0.0  # of the episodes that count
+    episodes: int = 0
+
+    @property
+    def now(self) -> float:
+        return self.total / self.episodes if self.episodes else self.expected
+
+    def settle(self, cost: float, complete: bool) -> "tuple[float, Price]":
+        """What an episode is charged that took `cost` from the account, and the price of the next one. An episode that ended
+        early does not show how cheap a complete one is, so it may raise the price and not lower it."""
+        if complete or cost > self.now:
+            return cost, self._replace(total=self.total + cost, episodes=self.episodes + 1)
+        return self.now, self
+
+
+def credit(terms: Terms, steps: int) -> float:
+    """The part of the limit that an episode of so many steps stands for; all of it if the episode is complete."""
+    lived = min(steps, terms.horizon)
+    return terms.limit * (discounted_steps(terms.discount, lived) / discounted_steps(terms.discount, terms.horizon))
+
+
 class Turns:
     """Two policies of one file, one episode each at a time.
 
         turns = ringfence.Turns("policy.safetensors")
-        turns.reset()                                    # at the start of an episode: decides who acts
+        turns.reset()                                    # decides who acts in the first episode
         action = turns(observation, cost=cost_of_the_last_step)
+        turns.reset(cost=cost_of_the_last_step)          # the episode has ended: decides who acts in the next one
         turns.acting, turns.saved_discounted, turns.saved
 
     `policy` is a `Policy`, an `Artifact` or a file; `limit` (on the discounted cost) and `horizon` (steps of an episode)
-    replace the file's. One object serves one plant; it remembers all episodes since it was made. The cost of an episode's
-    last step, which no call tells, is taken to be the mean of the others.
+    replace the file's. One object serves one plant; it remembers all episodes since it was made. A `reset()` without the
+    cost of the episode's last step takes it to be the mean of the others, or the pace if there are none: then a cost in the
+    step that ends an episode, as of a crash, is missed.
     """
 
     def __init__(
@@ -78,21 +114,29 @@ class Turns:
         self.policy = opened(policy)
         artifact = self.policy.artifact
         self.expectation = Expectation.of(artifact)
-        terms = Terms.of(artifact, limit, horizon)
+        self._terms = terms = Terms.of(artifact, limit, horizon)
+        if terms.discount >= 1.0:
+            raise InvalidSetting(
+                f"taking turns needs a discount below 1, not {terms.discount!r}: with 1 there is no pace"
+            )
         self.limit, self.horizon, self.discount = terms
         self.pace = terms.pace
         self.episodes = self.costly_episodes = 0
         self.saved_discounted = self.saved = 0.0
-        self._costly_discounted = self._costly_excess = 0.0  # sums over the costly policy's episodes
+        expected = self.expectation.costly_cost
+        self._price_discounted = Price(expected)
+        self._price = Price(self.horizon * (expected * (1.0 - self.discount) - self.pace))  # in cost over the pace
         self._begin(CHEAP)
 
     def _begin(self, network: str) -> None:
         self.acting = network
         self._steps, self._discounted, self._spent, self._called = 0, 0.0, 0.0, False
 
-    def reset(self) -> None:
-        """An episode begins. The one before, if any, is put on the accounts."""
+    def reset(self, cost: float | None = None) -> None:
+        """An episode begins. The one before, if any, is put on the accounts; `cost` is what its last step cost."""
+        told = None if cost is None else checked_cost(cost)
         if self._called:
+            self._spend(self._guessed_cost() if told is None else told)
             self._settle()
         self.policy.reset()
         self._begin(COSTLY if self._can_pay() else CHEAP)
@@ -110,25 +154,24 @@ class Turns:
         self._spent += cost
         self._steps += 1
 
+    def _guessed_cost(self) -> float:
+        """Of a last step that is not told."""
+        return self._spent / self._steps if self._steps else self.pace
+
     def _settle(self) -> None:
-        self._spend(self._spent / self._steps if self._steps else self.pace)  # the last step
+        discounted = self._discounted + (self.limit - credit(self._terms, self._steps))
         excess = self._spent - self.pace * self._steps
         self.episodes += 1
-        self.saved_discounted += self.limit - self._discounted
-        self.saved -= excess
         if self.acting == COSTLY:
             self.costly_episodes += 1
-            self._costly_discounted += self._discounted
-            self._costly_excess += excess
+            complete = self._steps >= self.horizon
+            discounted, self._price_discounted = self._price_discounted.settle(discounted, complete)
+            excess, self._price = self._price.settle(excess, complete)
+        self.saved_discounted += self.limit - discounted
+        self.saved -= excess
 
     def _can_pay(self) -> bool:
         """For one more episode of the costly policy."""
         if not self.episodes:
             return False
-        if self.costly_episodes:
-            discounted = self._costly_discounted / self.costly_episodes
-            excess = self._costly_excess / self.costly_episodes
-        else:
-            discounted = self.expectation.costly_cost
-            excess = self.horizon * (discounted * (1.0 - self.discount) - self.pace)
-        return self.saved_discounted + self.limit >= discounted and self.saved >= excess
+        return self.saved_discounted + self.limit >= self._price_discounted.now and self.saved >= self._price.now

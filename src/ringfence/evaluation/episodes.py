@@ -100,6 +100,8 @@ def run_episodes(
         actions = act(controller, running, deterministic)
         for slot, action in zip(list(running), actions, strict=True):
             if episode := slot.step(action):
+                if isinstance(controller, Turns):
+                    controller.reset(cost=slot.costs[-1])  # no call tells it what the last step cost
                 yield slot.number, episode
                 if following := next(waiting, None):
                     slot.start(*following)
