@@ -12,7 +12,7 @@ import numpy as np
 from run import PARTS, TASKS
 
 rows = [json.loads(text) for text in Path(sys.argv[1]).read_text().splitlines()]
-found = {(row["part"], row["task"]): row for row in rows}
+found = {(row["part"], row["task"]): row for row in rows if row["limit"] == TASKS[row["task"]]}
 parts = list(PARTS)[::-1]
 figure, axes = plt.subplots(1, len(TASKS), figsize=(12, 4.2), sharey=True, layout="constrained")
 for axis, (task, limit) in zip(axes, TASKS.items(), strict=True):

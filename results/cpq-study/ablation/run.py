@@ -1,6 +1,6 @@
 """The default with each of its parts removed: three tasks, seeds 0, 1 and 2 in one program.
 
-    PYTHONPATH=../../../src python run.py LOGS trials.jsonl [--tasks hopper ...] [--parts NAME ...]
+    PYTHONPATH=../../../src python run.py LOGS trials.jsonl [--tasks hopper ...] [--parts NAME ...] [--limit 40]
 
 LOGS has halfcheetah.h5, hopper.h5 and walker2d.h5 (`ringfence collect --task T-torque --size 500000 --seed 0 --out T.h5`). Networks of
 128 x 128, 15,000 steps, the last iterate, 20 episodes a policy: of what is handed out, and of the averaged actor itself, because a clone that is handed
@@ -90,6 +90,7 @@ PARTS = {  # name: method, tasks on which it differs from the default
     "an episode's end is the end of its cost": (EndOfCost(**SIZE), TERMINATING),
     "the last actor, and no choice": (LastActor(**SIZE), TASKS),
     "the push as printed": (PrintedAlpha(**SIZE), TASKS),
+    "equal weights and no noise": (CPQ(unsafe_anchor=1.0, target_noise=0.0, **SIZE), ("halfcheetah",)),
 }
 
 
@@ -102,8 +103,8 @@ def numbers(found):
     }
 
 
-def trial(part, task, log, evaluator):
-    method, limit = with_average(PARTS[part][0]), TASKS[task]
+def trial(part, task, limit, log, evaluator):
+    method = with_average(PARTS[part][0])
     curves = {seed: [] for seed in SEEDS}
 
     def watch(policy, member):
@@ -143,16 +144,18 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
+    parser.add_argument("--limit", type=float, help="in place of the tasks' own")
     options = parser.parse_args()
     use_compilation_cache()
     rows = map(json.loads, options.out.read_text().splitlines()) if options.out.exists() else ()
-    done = {(row["part"], row["task"]) for row in rows}
+    done = {(row["part"], row["task"], row["limit"]) for row in rows}
     given = {task: (load_file(options.logs / f"{task}.h5"), Evaluator(f"{task}-torque", parallel=10)) for task in options.tasks}
     for part in options.parts:
         for task in options.tasks:
-            if (part, task) in done or task not in PARTS[part][1]:
+            limit = options.limit or TASKS[task]
+            if (part, task, limit) in done or task not in PARTS[part][1]:
                 continue
-            row = trial(part, task, *given[task])
+            row = trial(part, task, limit, *given[task])
             with open(options.out, "a") as file:
                 file.write(json.dumps(row) + "\n")
             print(task, part, row["return"], row["cost_per_step"], row["length"], "|", *row["averaged"].values(), row["seconds"], flush=True)

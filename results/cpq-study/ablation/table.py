@@ -20,6 +20,7 @@ for task in ("halfcheetah", "hopper", "walker2d"):
     for row in mine:
         actor = row["averaged"]
         lengths = "1000" if min(actor["length"]) == 1000 else three(actor["length"], ".0f")
-        cells = [row["part"], three(actor["return"], ".0f"), f"{sum(actor['return']) / 3:.0f}", three(actor["cost_per_step"], ".3f"), lengths]
+        name = row["part"] if row["limit"] == mine[0]["limit"] else f"{row['part']}, **l = {row['limit']:g}**"
+        cells = [name, three(actor["return"], ".0f"), f"{sum(actor['return']) / 3:.0f}", three(actor["cost_per_step"], ".3f"), lengths]
         cells += [three(row["return"], ".0f"), f"{sum(row['return']) / 3:.0f}", three(row["cost_per_step"], ".3f")]
         print(f"| {' | '.join(cells)} |")
