@@ -143,8 +143,19 @@ def test_what_is_odd_about_a_log_is_said(text):
     assert text in warnings_of(constant_cost_log(**CASES[text]))
 
 
+def ended(episodes, terminated, steps=10):
+    """Ends of so many episodes, of which the first ones terminate and the others are truncated."""
+    last, early = np.arange(episodes * steps) % steps == steps - 1, np.arange(episodes * steps) < terminated * steps
+    return {"terminations": last & early, "truncations": last & ~early}
+
+
 def test_nothing_is_said_of_a_log_without_oddities():
-    assert warnings_of(constant_cost_log(np.linspace(0, 2, 30)), Limit(10.0)) == ""
+    assert warnings_of(constant_cost_log(np.linspace(0, 2, 30), **ended(30, 14)), Limit(10.0)) == ""
+
+
+def test_where_most_episodes_terminate_the_user_is_asked_what_that_means():
+    found = summarise(constant_cost_log(np.linspace(0, 2, 30), **ended(30, 15)), 0.99, Limit(10.0))
+    assert "50% of the episodes terminate" in "\n".join(found.warnings)
 
 
 def test_a_deterministic_controller_is_recognised_and_a_noisy_one_is_not():

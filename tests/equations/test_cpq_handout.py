@@ -21,8 +21,8 @@ from ringfence.algorithms.cpq_expected import (
     NOISE,
     SHAKEN,
     SHAKEN_EPISODES,
-    Candidates,
     Expected,
+    Policies,
     gains_around_one,
     imagine,
     with_gain,
@@ -38,8 +38,8 @@ from ringfence.algorithms.cpq_handout import (
     Choice,
     Doubts,
     choice_in_words,
-    choose,
     choose_clone,
+    choose_policy,
     doubts_of,
     hand_out_of,
     is_chosen,
@@ -434,7 +434,7 @@ def told(returned, cost, clone=(0.0, 0.0), completed=None, clone_completed=1.0, 
 
 def choice_of(expected, cloned=True, limit=LIMIT):
     """At a limit that lets gains cost `limit`, and the clone limit / AIM = 30.93 where none is given."""
-    found = choose(jnp.asarray(EVEN, jnp.float32), expected, jnp.asarray(limit / AIM), jnp.asarray(cloned))
+    found = choose_policy(jnp.asarray(EVEN, jnp.float32), expected, jnp.asarray(limit / AIM), jnp.asarray(cloned))
     return bool(found.clone), *(float(number) for number in found[1:])
 
 
@@ -464,6 +464,12 @@ def test_the_clone_is_chosen_where_it_earns_most_and_is_inside(one_aim):
     assert choice_of(told(RISING, inside, clone=(201.0, 31.0))) == pytest.approx((False, 1.1, 200.0, 29.0))
     assert choice_of(told(RISING, inside, clone=(199.0, 5.0))) == pytest.approx((False, 1.1, 200.0, 29.0))
     assert choice_of(told(RISING, OUTSIDE, clone=(-5.0, 30.0))) == (True, 1.0, -5.0, 30.0)  # the only one
+
+
+def test_at_a_limit_of_0_the_clone_of_episodes_without_cost_counts_whatever_the_model_says():
+    assert choice_of(told(RISING, OUTSIDE, clone=(5.0, 0.01)), limit=0.0) == pytest.approx((True, 1.0, 5.0, 0.01))
+    assert choice_of(told(RISING, OUTSIDE, clone=(5.0, 0.01)), limit=0.001) == (False, 1.0, 150.0, 36.0)
+    assert choice_of(told(RISING, OUTSIDE, clone=(5.0, 0.01)), cloned=False, limit=0.0) == (False, 1.0, 150.0, 36.0)
 
 
 @pytest.mark.parametrize(
@@ -562,23 +568,25 @@ def test_where_logged_episodes_terminated_the_averaged_actor_must_lead_the_clone
     """The best gain inside the limit costs 28 and earns 150: more than a clone that earns a bit more than 150 / (1 + LEAD),
     but not by LEAD. A clone that earns nothing has no lead to beat, and of returns below 0 the size counts."""
     cost = np.linspace(10.0, 46.0, GAINS)
-    best = choose(jnp.asarray(EVEN), Expected(*map(jnp.asarray, told(RISING, cost))), jnp.asarray(LIMIT), False)
+    best = choose_policy(jnp.asarray(EVEN), Expected(*map(jnp.asarray, told(RISING, cost))), jnp.asarray(LIMIT), False)
     for shift in (0.0, -1000.0):
         earned = float(best.returned) + shift
         for beside, wins in ((0.9, False), (1.1, True)):
             cloned = earned - beside * LEAD * abs(earned) / (1 + LEAD * np.sign(earned))
             found = told(RISING + shift, cost, clone=(cloned, 20.0))
             for lead, expected in ((0.0, False), (LEAD, not wins)):
-                choice = choose(jnp.asarray(EVEN), found, jnp.asarray(LIMIT), jnp.asarray(True), Doubts(lead, 0.0))
+                choice = choose_policy(
+                    jnp.asarray(EVEN), found, jnp.asarray(LIMIT), jnp.asarray(True), Doubts(lead, 0.0)
+                )
                 assert bool(choice.clone) == expected
 
 
 def test_a_policy_that_one_network_expects_to_cost_too_much_is_not_handed_out_beside_a_clone():
     found = told(RISING, np.full(GAINS, 20.0), clone=(1.0, 20.0))
     for disputed, refused in ((DISPUTED * LIMIT * 0.999, False), (DISPUTED * LIMIT * 1.001, True)):
-        choice = choose(jnp.asarray(EVEN), found, jnp.asarray(LIMIT), jnp.asarray(True), Doubts(0.0, disputed))
+        choice = choose_policy(jnp.asarray(EVEN), found, jnp.asarray(LIMIT), jnp.asarray(True), Doubts(0.0, disputed))
         assert bool(choice.clone) == refused
-        alone = choose(jnp.asarray(EVEN), found, jnp.asarray(LIMIT), jnp.asarray(False), Doubts(0.0, disputed))
+        alone = choose_policy(jnp.asarray(EVEN), found, jnp.asarray(LIMIT), jnp.asarray(False), Doubts(0.0, disputed))
         assert not bool(alone.clone)
         assert float(alone.gain) == pytest.approx(1.0 if refused else EVEN[-1], rel=1e-6)
 
@@ -588,7 +596,7 @@ def share_of_limit(candidate):
 
 
 def choice_by_loops(returned, cost, completed, limit, cloned):
-    """What `choose` says it does, candidate by candidate."""
+    """What `choose_policy` says it does, candidate by candidate."""
     clone_counts = cloned and cost[CLONE] <= limit
     least = max(completed[PLAIN] - MORE_EARLY_ENDS, completed[CLONE] - MORE_THAN_CLONE if clone_counts else 0.0)
     best = None
@@ -626,7 +634,7 @@ def test_the_choice_is_that_of_a_loop_over_the_candidates():
         expected.append(choice_by_loops(returned, cost, completed, LIMIT, cloned))
     *columns, cloned = (jnp.asarray(np.array(x)) for x in zip(*given, strict=True))
     gains, limit = jnp.asarray(EVEN, jnp.float32), jnp.asarray(LIMIT)
-    found = jax.vmap(lambda r, c, w, k: choose(gains, Expected(r, c, w), limit, k))(*columns, cloned)
+    found = jax.vmap(lambda r, c, w, k: choose_policy(gains, Expected(r, c, w), limit, k))(*columns, cloned)
     clones, *numbers = (np.array(x) for x in zip(*expected, strict=True))
     np.testing.assert_array_equal(found.clone, clones)
     for mine, theirs in zip(found[1:], numbers, strict=True):
@@ -663,7 +671,7 @@ def given_to_choose(
         counts = (jnp.asarray(x, jnp.float32) for x in (1.0, CLONED, 1.0))
         costly = Clone(other_actor(), costly, fresh.optimiser, *counts, costly=True)
     starts = jnp.zeros((4, OBS)) if starts is None else starts
-    return Candidates(plant, averaged, copied, costly, starts, limit, end, growth)
+    return Policies(plant, averaged, copied, costly, starts, limit, end, growth)
 
 
 def handed_out(plant, limit, **given):
@@ -725,7 +733,7 @@ def test_the_clones_weights_are_handed_out_where_it_wins_and_has_seen_enough_row
 
 
 def test_where_nothing_is_inside_the_averaged_weights_are_handed_out_unchanged():
-    actor, choice = handed_out(PLANT, 0.0)
+    actor, choice = handed_out(PLANT, 0.001)
     assert same(actor, AVERAGED)
     assert not bool(choice.clone)
     assert float(choice.gain) == 1.0

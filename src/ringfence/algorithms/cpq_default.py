@@ -29,7 +29,7 @@ from ringfence.algorithms.cpq_departures import (
     safe_weights,
     smoothed_actions,
 )
-from ringfence.algorithms.cpq_expected import EPISODES, Candidates
+from ringfence.algorithms.cpq_expected import EPISODES, Policies
 from ringfence.algorithms.cpq_handout import HandedOut, export_with_choice, hand_out_of, is_chosen
 from ringfence.algorithms.cpq_imagined import (
     HELD_OUT,
@@ -272,12 +272,12 @@ class CPQ(PaperCPQ):
         expected = jnp.stack([found.choice.returned, found.choice.cost, found.greatest_cost])
         return found if bool(jnp.isfinite(expected).all()) else None
 
-    def _candidates(self, state: AveragedState) -> Candidates | None:
+    def _candidates(self, state: AveragedState) -> Policies | None:
         if state.clone is None or state.starts is None or state.plant is None:
             return None
         end = jnp.asarray(self.cost_of_end(state.limit), jnp.float32)
         policies = state.averaged_actor, state.clone, state.costly
-        return Candidates(state.plant, *policies, state.starts, state.limit, end, state.growth)
+        return Policies(state.plant, *policies, state.starts, state.limit, end, state.growth)
 
     def export(self, state: State) -> Export:
         assert isinstance(state, AveragedState)

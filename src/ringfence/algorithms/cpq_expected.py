@@ -81,7 +81,7 @@ def with_gain(actor: TanhGaussianActor, gain: Scalar) -> TanhGaussianActor:
     return changed
 
 
-class Candidates(NamedTuple):
+class Policies(NamedTuple):
     """The policies that are compared, and what they are compared in."""
 
     plant: Plant

@@ -28,8 +28,8 @@ from ringfence.algorithms.cpq_expected import (
     FARTHEST,
     GAINS,
     NOISE,
-    Candidates,
     Expected,
+    Policies,
     gains_around_one,
     with_gain,
 )
@@ -65,13 +65,13 @@ class Doubts(NamedTuple):
     """What speaks against the averaged actor where logged episodes terminated; elsewhere there are none."""
 
     lead: Scalar | float = 0.0  # see `LEAD`
-    disputed_cost: Scalar | float = 0.0  # see `Candidates.disputed_cost`
+    disputed_cost: Scalar | float = 0.0  # see `Policies.disputed_cost`
 
 
 NO_DOUBTS = Doubts()
 
 
-def choose(
+def choose_policy(
     gains: Float[Array, " gains"],
     expected: Expected,
     limit: Scalar,
@@ -89,7 +89,7 @@ def choose(
     clone by LEAD, and no network of the model may expect it to cost more than DISPUTED x l."""
     plain = GAINS // 2
     aim = jnp.where(jnp.arange(GAINS) > plain, RAISED, AIM) * limit
-    counts = cloned & (expected.cost[CLONE] <= limit)
+    counts = cloned & clone_is_inside(expected, limit)
     of_clone = jnp.where(counts, expected.completed[CLONE] - MORE_THAN_CLONE, 0.0)
     whole = expected.completed[:GAINS] >= jnp.maximum(expected.completed[plain] - MORE_EARLY_ENDS, of_clone)
     allowed = (expected.cost[:GAINS] <= aim) & whole & (doubts.disputed_cost <= DISPUTED * limit)
@@ -110,6 +110,11 @@ def choose(
     to_beat = copied.returned + doubts.lead * jnp.abs(copied.returned)
     wins = counts & (~allowed.any() | (to_beat > scaled.returned))
     return Choice(*(jnp.where(wins, a, b) for a, b in zip(copied, scaled, strict=True)))
+
+
+def clone_is_inside(expected: Expected, limit: Scalar) -> Bool[Array, ""]:
+    """No model says exactly 0, so at a limit of 0 the log is believed: the episodes that the clone copies cost nothing."""
+    return (expected.cost[CLONE] <= limit) | (limit <= 0.0)
 
 
 def choose_clone(expected: Expected, limit: Scalar) -> Choice:
@@ -154,31 +159,31 @@ class HandedOut(NamedTuple):
 
 
 @eqx.filter_jit
-def hand_out_of(given: Candidates, horizon: int, discount: float) -> HandedOut:
+def hand_out_of(given: Policies, horizon: int, discount: float) -> HandedOut:
     gains = gains_around_one(given.anchor_growth)
     expected = given.expected(gains, horizon, discount)
-    choice = choose(gains, expected, given.limit, given.clone.counts, doubts_of(given, horizon, discount))
+    choice = choose_policy(gains, expected, given.limit, given.clone.counts, doubts_of(given, horizon, discount))
     actor = with_gain(_where(choice.clone, given.clone.averaged, given.averaged), choice.gain)
     worth_pacing = is_worth_pacing(choice, expected, given.limit, given.anchor_growth)
     clone_saves = given.clone.counts & is_worth_saving(expected, given.limit)
 
     copied = choose_clone(expected, given.limit)
     costly, of_costly = costly_policy(given, gains, expected, horizon, discount)
-    by_clone = Worth(copied.returned, copied.cost, given.clone.counts & (expected.cost[CLONE] <= given.limit))
+    by_clone = Worth(copied.returned, copied.cost, given.clone.counts & clone_is_inside(expected, given.limit))
     turns = best_turns(Worth(choice.returned, choice.cost, jnp.ones((), bool)), by_clone, of_costly, given.limit)
     cheap = _where(turns.cheap_is_clone, with_gain(given.clone.averaged, copied.gain), actor)
     greatest_cost = expected.cost[GAINS - 1]
     return HandedOut(actor, choice, worth_pacing, clone_saves, greatest_cost, turns, cheap, costly)
 
 
-def doubts_of(given: Candidates, horizon: int, discount: float) -> Doubts:
+def doubts_of(given: Policies, horizon: int, discount: float) -> Doubts:
     ended = given.anchor_growth > 1.0
     disputed = jax.lax.cond(ended, lambda: given.disputed_cost(horizon, discount), lambda: jnp.zeros(()))
     return Doubts(jnp.where(ended, LEAD, 0.0), disputed)
 
 
 def costly_policy(
-    given: Candidates, gains: Float[Array, " gains"], expected: Expected, horizon: int, discount: float
+    given: Policies, gains: Float[Array, " gains"], expected: Expected, horizon: int, discount: float
 ) -> tuple[TanhGaussianActor, Worth]:
     """The one that takes turns with a cheap one: the averaged actor with the greatest gain, or, where logged episodes
     terminated, the clone of the costly ones. That one is judged by undisturbed episodes, as the cost of the safe clone is;
@@ -204,7 +209,7 @@ def is_chosen(step: int, plant: Plant) -> bool:
     return step > SETTLED and float(plant.error) <= PREDICTED
 
 
-def export_with_choice(export: Export, found: HandedOut, given: Candidates, discount: float) -> Export:
+def export_with_choice(export: Export, found: HandedOut, given: Policies, discount: float) -> Export:
     """What is handed out in place of the averaged actor, with the reasons; and where they earn more, the networks and the
     numbers for a pacer (`ringfence.Pacer`) and for two policies that take turns (`ringfence.Turns`)."""
     worth_pacing, worth_turns = bool(found.worth_pacing), bool(found.turns.worth)

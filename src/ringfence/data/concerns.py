@@ -25,6 +25,7 @@ EMPTY_ROWS = 2  # rows at the end that are 0 in every column
 # Sizes of values, mean / (1 - discount), that a critic can be trained at: its gradients are about the size's square, Adam
 # squares them again in float32 (at most 3e38) and adds 1e-8 to their root.
 LEAST_VALUE, GREATEST_VALUE = 1e-3, 1e9
+MOSTLY_ENDED = 0.5  # share of episodes
 DETERMINISTIC = 0.01  # share of the actions' variance that the state leaves open
 
 
@@ -113,6 +114,15 @@ def _episodes(dataset: Dataset, table: EpisodeTable, discount: float) -> Iterato
             f"no episode terminates and the longest has {longest} steps: at a discount of {discount:g} that covers "
             f"{seen:.0%} of a discounted sum, so the discounted costs given here are too low",
             "give the limit per episode or per step, use a smaller discount, or record longer episodes",
+        )
+    ended = float(table.terminated.mean())
+    if ended >= MOSTLY_ENDED:
+        yield Concern(
+            f"{ended:.0%} of the episodes terminate, and the log does not say what that means: CPQ's default takes an end "
+            "for neither safe nor unsafe, as if the cost went on at the limit's pace, and holds short episodes to a small "
+            "part of the limit",
+            "if the end is a part of the task, such as a goal or a finished batch, train with --set episode_end=ends; if it "
+            "must not happen, with episode_end=failure",
         )
     share = _broken_chain(dataset)
     if share > BROKEN_CHAIN:
