@@ -134,9 +134,15 @@ def test_rows_that_are_held_out_measure_the_error_and_are_not_learned_from(plant
     np.testing.assert_allclose(learned, expected, rtol=1e-5)
     np.testing.assert_allclose(held, squared_errors(plant, half_held, size, HELD), rtol=1e-5)
     after, error = plant.fit(half_held, STEPS)
-    of_held = squared_errors(plant, half_held, np.asarray(after.size), HELD)[: OBS + 1]
-    np.testing.assert_allclose(after.errors, of_held, rtol=1e-4)
-    assert float(error) == pytest.approx(of_held.mean(), rel=1e-4)
+    both = [squared_errors(plant, half_held, np.asarray(after.size), rows)[: OBS + 1] for rows in (1.0 - HELD, HELD)]
+    assert 0 < np.sum(both[0] > both[1]) < OBS + 1  # each is the greater one somewhere
+    np.testing.assert_allclose(after.errors, np.maximum(*both), rtol=1e-4)
+    assert float(error) == pytest.approx(both[0].mean(), rel=1e-4)
+    again = replace(after, fitted=jnp.asarray(10_000))
+    second, _ = again.fit(half_held, 500)
+    then = squared_errors(again, half_held, np.asarray(second.size), HELD)[: OBS + 1]
+    np.testing.assert_allclose(second.of_held, 0.98 * both[1] + 0.02 * then, rtol=1e-4)  # a tenth of 500 steps
+    np.testing.assert_array_equal(second.errors, np.maximum(second.of_learned, second.of_held))
 
     other = half_held._replace(rewards=half_held.rewards + 5.0 * HELD)  # other rows that are held out
     one, two = (
@@ -265,21 +271,14 @@ def test_each_column_has_a_part_in_the_first_step(plant, batch, fitted, share):
 
 
 def test_errors_are_running_means_of_states_and_cost_and_the_error_is_their_mean(plant, batch):
-    plant = replace(plant, errors=jnp.asarray([0.1, 0.2, 0.3, 0.8]))
+    plant = replace(plant, errors=jnp.asarray([0.1, 0.2, 0.3, 0.8]), of_learned=jnp.asarray([0.1, 0.2, 0.3, 0.8]))
     assert float(plant.error) == pytest.approx((0.1 + 0.2 + 0.3 + 0.8) / 4, rel=1e-6)
-    for fitted, rate, of_errors in (
-        (0, 1.0, 1.0),
-        (1, 0.5, 0.5),
-        (4, 0.2, 0.2),
-        (99, 0.01, 0.02),
-        (10_000, 0.01, 0.02),
-    ):
+    for fitted, rate in ((0, 1.0), (1, 0.5), (4, 0.2), (99, 0.01), (10_000, 0.01)):
         size = np.sqrt((1 - rate) * np.asarray(plant.size) ** 2 + rate * np.mean(followed_by(batch) ** 2, 0))
         size[TERMINATION] = TERMINATION_SIZE
         now = squared_errors(plant, batch, size)[: OBS + 1]
-        after, error = replace(plant, fitted=jnp.asarray(fitted)).fit(batch, 500)
-        expected = (1 - of_errors) * np.asarray(plant.errors) + of_errors * now
-        np.testing.assert_allclose(after.errors, expected, rtol=1e-4)
+        after, error = replace(plant, fitted=jnp.asarray(fitted)).fit(batch, STEPS)
+        np.testing.assert_allclose(after.errors, (1 - rate) * np.asarray(plant.errors) + rate * now, rtol=1e-4)
         assert float(after.error) == pytest.approx(float(np.asarray(after.errors).mean()), rel=1e-5)
         assert float(error) == pytest.approx(now.mean(), rel=1e-4)  # that of this batch
 
