@@ -170,6 +170,11 @@ def test_every_tenth_episode_is_held_out_and_of_fewer_episodes_the_last_tenth_of
     np.testing.assert_array_equal(np.flatnonzero(few), [18, 19, 61, 62, 63])
 
 
+def test_cpq_asks_for_the_rows_that_are_held_out(departed):
+    held = departed.columns(log_with([20, 30]))[HELD_OUT]
+    np.testing.assert_array_equal(np.flatnonzero(held), [18, 19, 47, 48, 49])
+
+
 def test_networks_that_know_a_small_log_by_heart_do_not_count_as_a_model_of_it():
     """100 rows in which nothing follows from anything: all of them can be learned, none of the others explained."""
     rng = np.random.default_rng(4)
