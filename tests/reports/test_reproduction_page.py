@@ -233,7 +233,8 @@ def of_the_report():
     cells_alone, inside, paced_alone = counted("test")
     yield f"inside the limit in {inside} of {cells_alone} cells, and the cost per step inside the pace in {paced_alone}"
     cells_in_turns, kept, paced_in_turns = counted("in_turns")
-    yield f"of {cells_in_turns} cells that have a second policy {kept} are inside the limit and {paced_in_turns} inside the pace"
+    inside_turns = f"{kept} are inside the limit and {paced_in_turns} inside the pace"
+    yield f"of {cells_in_turns} cells that have a second policy {inside_turns}"
     yield from of_longer_training_paced(TURNS)
 
 
